@@ -1,0 +1,149 @@
+"""A frozen mlx-lm model behind one narrow interface: prefill, and decode passes of one fixed shape."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import mlx.core as mx
+import mlx.nn as nn
+from mlx.utils import tree_flatten
+from mlx_lm.tokenizer_utils import TokenizerWrapper
+from mlx_lm.utils import dequantize_model, load
+
+from mtp_mlx.kv import KV
+from mtp_mlx.weights import WeightsError, fingerprint, verify
+
+PREFILL_CHUNK = 256
+REDOWNLOAD = "get the folder again (git checkout, or mtp-mlx convert)"
+
+
+@dataclass(frozen=True)
+class Pass:
+    """What one decode pass computed for the rows in use: logits (rows, vocab), hidden (rows, dim) post-norm."""
+
+    logits: mx.array
+    hidden: mx.array
+
+
+class Backbone:
+    """The model, its tokenizer, and the shape of its decode passes.
+
+    Args:
+        model: an mlx-lm model (``model.model`` gives post-norm states; tied or separate output matrix).
+        tokenizer: its mlx-lm tokenizer.
+        path: where it came from; its fingerprint is what heads are bound to.
+        row_by_row: verify each drafted token in a pass of its own: slow, and exact where rows of one pass
+            round differently.
+    """
+
+    def __init__(self, model: nn.Module, tokenizer: TokenizerWrapper, path: Path, *, row_by_row: bool = False):
+        self.model = model
+        self.tokenizer = tokenizer
+        self.path = path
+        self.row_by_row = row_by_row
+        self.eos: frozenset[int] = frozenset(tokenizer.eos_token_ids)
+
+    @property
+    def args(self) -> Any:
+        """The model's mlx-lm arguments (hidden_size, num_attention_heads, ...)."""
+        return self.model.args
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the weights as they are in memory."""
+        return sum(array.nbytes for _, array in tree_flatten(self.model.parameters()))
+
+    @property
+    def dtype(self) -> mx.Dtype:
+        """The floating-point type of its states and KV cache."""
+        return self.model.model.norm.weight.dtype
+
+    @cache
+    def fingerprint(self) -> str:
+        """What a head that was trained on this backbone is bound to."""
+        return fingerprint(self.path)
+
+    @cache
+    def vocab_hash(self) -> str:
+        """SHA-256 of the token map, text → id: drafters of another vocabulary are told by it, not by its size."""
+        return hashlib.sha256(json.dumps(sorted(self.tokenizer.get_vocab().items())).encode()).hexdigest()
+
+    def embed(self, ids: mx.array) -> mx.array:
+        """Input embeddings of ids, de-quantised: (..., ids) → (..., ids, dim)."""
+        return self.model.model.embed_tokens(ids)
+
+    def output_rows(self, ids: mx.array) -> mx.array:
+        """Rows of the output matrix, de-quantised: (n,) ids → (n, dim)."""
+        if self.args.tie_word_embeddings:
+            return self.embed(ids)
+        head = self.model.lm_head
+        if isinstance(head, nn.QuantizedLinear):
+            parts = (head.weight[ids], head.scales[ids], None if head.biases is None else head.biases[ids])
+            return mx.dequantize(*parts, head.group_size, head.bits, head.mode)
+        return head.weight[ids]
+
+    def logits(self, hidden: mx.array) -> mx.array:
+        """(..., dim) post-norm states → (..., vocab)."""
+        if self.args.tie_word_embeddings:
+            return self.model.model.embed_tokens.as_linear(hidden)
+        return self.model.lm_head(hidden)
+
+    def make_kv(self, rows: int) -> KV:
+        """An empty KV cache for at most ``rows`` rows: prompt + token budget + width."""
+        return KV(len(self.model.layers), rows)
+
+    def prefill(self, ids: Sequence[int], kv: KV) -> mx.array:
+        """Put ids into the KV cache, in chunks; return the last one's post-norm state, (1, dim)."""
+        hidden = mx.zeros((1, self.args.hidden_size))
+        for start in range(0, len(ids), PREFILL_CHUNK):
+            chunk = mx.array([ids[start : start + PREFILL_CHUNK]])  # (1, rows)
+            hidden = self.model.model(chunk, cache=kv.layers)[0, -1:]
+            kv.commit(chunk.shape[1])
+            mx.eval(hidden, [(layer.keys, layer.values) for layer in kv.layers])
+        return hidden
+
+    def forward(self, ids: Sequence[int], kv: KV, *, width: int) -> Pass:
+        """One decode pass: the next ``len(ids)`` positions, in exactly ``width`` rows; commits nothing.
+
+        Unused rows are fed token 0: no used row sees them, and the next pass overwrites their keys.
+        """
+        if self.row_by_row and len(ids) > 1:
+            return self._forward_row_by_row(ids, kv, width)
+        rows = mx.array([[*ids, *[0] * (width - len(ids))]])  # (1, width)
+        hidden = self.model.model(rows, cache=kv.layers)[0]  # (width, dim)
+        logits = self.logits(hidden)  # (width, vocab)
+        return Pass(logits[: len(ids)], hidden[: len(ids)])
+
+    def _forward_row_by_row(self, ids: Sequence[int], kv: KV, width: int) -> Pass:
+        start, passes = kv.length, []
+        for token in ids:
+            passes.append(self.forward([token], kv, width=width))
+            mx.eval(passes[-1].logits, passes[-1].hidden)
+            kv.commit(1)
+        kv.length = start
+        return Pass(mx.concatenate([p.logits for p in passes]), mx.concatenate([p.hidden for p in passes]))
+
+
+def load_backbone(path: Path, *, row_by_row: bool = False) -> Backbone:
+    """Load a folder in mlx-lm's layout; on the CPU, quantized weights become float32 (exactly: w = q · scale + bias).
+
+    Raises:
+        WeightsError: the folder is missing, damaged, or not a model that mlx-lm loads.
+    """
+    verify(path, cure=REDOWNLOAD)
+    try:
+        model, tokenizer = load(str(path))[:2]
+    except Exception as error:  # mlx and mlx-lm raise many kinds for a truncated or foreign file
+        raise WeightsError(f"{path} cannot be loaded ({error}): {REDOWNLOAD}") from error
+    if mx.default_device() == mx.Device(mx.cpu):
+        model.set_dtype(mx.float32)
+        model = dequantize_model(model)
+    model.eval()
+    mx.eval(model.parameters())
+    return Backbone(model, tokenizer, path, row_by_row=row_by_row)

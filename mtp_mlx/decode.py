@@ -1,0 +1,115 @@
+"""The decode loop: draft, verify in one pass, accept, commit. Read this first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from time import perf_counter
+
+import mlx.core as mx
+
+from mtp_mlx import accept
+from mtp_mlx.backbone import Backbone
+from mtp_mlx.drafters.base import Context, Drafter
+from mtp_mlx.events import Done, Event, Prefilled, Round
+
+
+def speculative(
+    backbone: Backbone,
+    prompt: Sequence[int],
+    *,
+    drafter: Drafter,
+    max_tokens: int,
+    width: int = 8,
+    draft_length: int | None = None,
+    cancelled: Callable[[], bool] = lambda: False,
+) -> Iterator[Event]:
+    """Greedy decode of ``prompt``: the backbone's own text, whatever the drafter proposes.
+
+    Every pass has ``width`` rows and attends over one KV capacity, so that a position's logits are the same bits
+    however many of the rows were drafted (``probe`` checks that on the device at hand).
+
+    Args:
+        prompt: token ids, at least one.
+        max_tokens: the most tokens to commit, end-of-text included.
+        width: rows of a verify pass: the last committed token and up to ``width - 1`` draft tokens.
+        draft_length: the most tokens to draft in a round, at most and by default ``width - 1``.
+        cancelled: asked once a round.
+
+    Yields:
+        Prefilled, then for each round its Draft and its Round, then Done.
+    """
+    longest = width - 1 if draft_length is None else draft_length
+    check(prompt, max_tokens=max_tokens, width=width, draft_length=longest)
+    started = perf_counter()
+    kv = backbone.make_kv(len(prompt) + max_tokens + width)
+    hidden = backbone.prefill(prompt[:-1], kv)
+    context = Context(list(prompt), kv, hidden, len(prompt))
+    drafter.start(context)
+    yield Prefilled(len(prompt), perf_counter() - started)
+
+    left = max_tokens
+    while left > 0:
+        if cancelled():
+            yield Done("stopped")
+            return
+
+        started = perf_counter()
+        draft = drafter.draft(context, min(longest, left - 1))
+        drafted = perf_counter()
+        yield (draft := replace(draft, seconds=drafted - started))
+
+        started = perf_counter()
+        result = backbone.forward([context.tokens[-1], *draft.ids], kv, width=width)
+        choices = mx.argmax(result.logits, axis=-1)  # (1 + drafted,)
+        top2 = mx.topk(result.logits, 2, axis=-1)  # (1 + drafted, 2)
+        mx.eval(choices, top2, result.hidden)
+        accepted, token = accept.greedy(draft.ids, choices.tolist(), eos=backbone.eos)
+        judged = accepted if token is not None else accepted - 1  # the row whose choice was committed last
+        outcome = Round(
+            drafted=draft.ids,
+            probabilities=draft.probabilities,
+            accepted=accepted,
+            token=token,
+            kind=kind(len(draft.ids), accepted, token),
+            margin=abs(top2[judged, 0] - top2[judged, 1]).item(),
+            draft_seconds=draft.seconds,
+            verify_seconds=perf_counter() - started,
+        )
+        context.tokens.extend(outcome.committed)
+        context.hidden = result.hidden[accepted : accepted + 1]
+        kv.commit(accepted + 1)
+        drafter.observe(context, outcome)
+        left -= len(outcome.committed)
+        yield outcome
+
+        if outcome.committed[-1] in backbone.eos:
+            yield Done("end")
+            return
+    yield Done("budget")
+
+
+def plain(backbone: Backbone, prompt: Sequence[int], *, max_tokens: int, width: int = 8) -> Iterator[Event]:
+    """The same passes with one row used: one token a pass."""
+    return speculative(backbone, prompt, drafter=Drafter(), max_tokens=max_tokens, width=width, draft_length=0)
+
+
+def kind(drafted: int, accepted: int, token: int | None):
+    """What the backbone's own token of a round is; see ``events.Round``."""
+    if token is None:
+        return "end"
+    if drafted == 0:
+        return "plain"
+    return "bonus" if accepted == drafted else "correction"
+
+
+def check(prompt: Sequence[int], *, max_tokens: int, width: int, draft_length: int) -> None:
+    """Raise ValueError, in one line, for numbers that make no sense together."""
+    if not prompt:
+        raise ValueError("the prompt is empty: give at least one token")
+    if max_tokens < 1:
+        raise ValueError(f"max_tokens is {max_tokens}: give at least 1")
+    if width < 1:
+        raise ValueError(f"width is {width}: give at least 1 row")
+    if not 0 <= draft_length < width:
+        raise ValueError(f"draft length {draft_length} does not fit width {width}: give 0 to {width - 1}")

@@ -1,0 +1,43 @@
+"""What every drafter is: it reads the context of one text, proposes ids, and is told the outcome."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import mlx.core as mx
+
+from mtp_mlx.events import Draft, Round
+from mtp_mlx.kv import KV
+
+
+@dataclass
+class Context:
+    """One text as it grows; the decode loop writes it, drafters only read it.
+
+    Attributes:
+        tokens: prompt and committed ids. The last one, x_t, is not in the KV cache yet.
+        kv: the backbone's cache; rows 0 to t − 1 are committed (t = ``kv.length``).
+        hidden: (1, dim) the backbone's post-norm state at position t − 1.
+        prompt_length: how many of ``tokens`` are the prompt.
+    """
+
+    tokens: list[int]
+    kv: KV
+    hidden: mx.array
+    prompt_length: int
+
+
+class Drafter:
+    """Proposes nothing: with it, speculative decode is plain decode."""
+
+    name = "plain"
+
+    def start(self, context: Context) -> None:
+        """A new text begins; its prompt is prefilled."""
+
+    def draft(self, context: Context, length: int) -> Draft:
+        """At most ``length`` ids to follow ``context.tokens``."""
+        return Draft()
+
+    def observe(self, context: Context, outcome: Round) -> None:
+        """The verify pass has judged the draft; ``context`` is already moved on."""

@@ -1,0 +1,233 @@
+"""The MTP head: a few Q-only layers that read the backbone's last state and its KV cache."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import mlx.core as mx
+import mlx.nn as nn
+from mlx_lm.models.rope_utils import initialize_rope
+
+from mtp_mlx.weights import WeightsError, verify, write_sums
+
+if TYPE_CHECKING:
+    from mtp_mlx.backbone import Backbone
+
+RETRAIN = "train a head for it (mtp-mlx train), or use --drafter lookup"
+# The pre-projection starts as [0.1 · I | I]: the state passes through, the token is a hint (DESIGN: C4).
+EMBED_SHARE = 0.1
+
+
+@dataclass(frozen=True)
+class HeadConfig:
+    """The shape of a head, and what it is bound to.
+
+    Attributes:
+        kv_layers: for each head layer, the backbone layer whose K/V it reads.
+        backbone: the fingerprint of the backbone it was trained on.
+        vocab: SHA-256 of the token map (text → id) that its ids belong to.
+    """
+
+    hidden_size: int
+    intermediate_size: int
+    num_attention_heads: int
+    num_key_value_heads: int
+    head_dim: int
+    rms_norm_eps: float
+    rope_theta: float
+    rope_traditional: bool
+    rope_scaling: dict[str, Any] | None
+    max_position_embeddings: int | None
+    kv_layers: tuple[int, ...]
+    backbone: str
+    vocab: str
+
+    @classmethod
+    def for_backbone(cls, backbone: Backbone, *, kv_layers: Sequence[int]) -> HeadConfig:
+        """The same widths as the backbone, so that its layers can be copied in."""
+        args = backbone.args
+        return cls(
+            hidden_size=args.hidden_size,
+            intermediate_size=args.intermediate_size,
+            num_attention_heads=args.num_attention_heads,
+            num_key_value_heads=args.num_key_value_heads,
+            head_dim=args.head_dim or args.hidden_size // args.num_attention_heads,
+            rms_norm_eps=args.rms_norm_eps,
+            rope_theta=args.rope_theta,
+            rope_traditional=args.rope_traditional,
+            rope_scaling=args.rope_scaling,
+            max_position_embeddings=args.max_position_embeddings,
+            kv_layers=tuple(kv_layers),
+            backbone=backbone.fingerprint(),
+            vocab=backbone.vocab_hash(),
+        )
+
+
+class QueryAttention(nn.Module):
+    """Attention that has queries only: keys and values are the backbone's, already rotated."""
+
+    def __init__(self, config: HeadConfig):
+        super().__init__()
+        self.heads = config.num_attention_heads
+        self.scale = config.head_dim**-0.5
+        wide = config.num_attention_heads * config.head_dim
+        self.q_proj = nn.Linear(config.hidden_size, wide, bias=False)
+        self.o_proj = nn.Linear(wide, config.hidden_size, bias=False)
+        self.rope = initialize_rope(
+            config.head_dim,
+            config.rope_theta,
+            config.rope_traditional,
+            config.rope_scaling,
+            config.max_position_embeddings,
+        )
+
+    def __call__(
+        self, x: mx.array, keys: mx.array, values: mx.array, *, offset: int | mx.array, mask: mx.array | None
+    ) -> mx.array:
+        """x (batch, rows, dim), keys and values (batch, kv_heads, n, head_dim) → (batch, rows, dim)."""
+        batch, rows, _ = x.shape
+        queries = self.q_proj(x).reshape(batch, rows, self.heads, -1).transpose(0, 2, 1, 3)
+        queries = self.rope(queries, offset=offset)  # (batch, heads, rows, head_dim)
+        out = mx.fast.scaled_dot_product_attention(queries, keys, values, scale=self.scale, mask=mask)
+        return self.o_proj(out.transpose(0, 2, 1, 3).reshape(batch, rows, -1))
+
+
+class HeadLayer(nn.Module):
+    """Q-only attention over one backbone layer's K/V, then SwiGLU, each behind a norm and around a residual."""
+
+    def __init__(self, config: HeadConfig):
+        super().__init__()
+        dim, wide = config.hidden_size, config.intermediate_size
+        self.input_layernorm = nn.RMSNorm(dim, config.rms_norm_eps)
+        self.self_attn = QueryAttention(config)
+        self.post_attention_layernorm = nn.RMSNorm(dim, config.rms_norm_eps)
+        self.gate_proj = nn.Linear(dim, wide, bias=False)
+        self.up_proj = nn.Linear(dim, wide, bias=False)
+        self.down_proj = nn.Linear(wide, dim, bias=False)
+
+    def __call__(
+        self, x: mx.array, keys: mx.array, values: mx.array, *, offset: int | mx.array, mask: mx.array | None
+    ) -> mx.array:
+        x = x + self.self_attn(self.input_layernorm(x), keys, values, offset=offset, mask=mask)
+        h = self.post_attention_layernorm(x)
+        return x + self.down_proj(nn.silu(self.gate_proj(h)) * self.up_proj(h))
+
+
+class MTPHead(nn.Module):
+    """One draft step: (embedding of the last token, state before it) → (y for the logits, the next state).
+
+    No K/V projections, no cache, no prefill: all that is kept between steps is one state of ``hidden_size``.
+    """
+
+    def __init__(self, config: HeadConfig, draft_vocab: mx.array):
+        """``draft_vocab``: (n,) int32, the backbone ids that a draft may hold besides the prompt's own."""
+        super().__init__()
+        dim, eps = config.hidden_size, config.rms_norm_eps
+        self.config = config
+        self.draft_vocab = draft_vocab
+        self.embed_norm = nn.RMSNorm(dim, eps)
+        self.state_norm = nn.RMSNorm(dim, eps)
+        self.pre = nn.Linear(2 * dim, dim, bias=False)
+        self.layers = [HeadLayer(config) for _ in config.kv_layers]
+        self.norm = nn.RMSNorm(dim, eps)
+        self.post = nn.Linear(dim, dim, bias=False)
+        self.freeze(keys=["draft_vocab"], recurse=False)
+
+    def __call__(
+        self,
+        embedding: mx.array,
+        state: mx.array,
+        kv: Sequence[tuple[mx.array, mx.array]],
+        *,
+        offset: int | mx.array,
+        mask: mx.array | None = None,
+    ) -> tuple[mx.array, mx.array]:
+        """One draft step for each row.
+
+        Args:
+            embedding: (batch, rows, dim) of the last token.
+            state: (batch, rows, dim) the backbone's post-norm state at the token before it, or the last step's.
+            kv: for each head layer, (batch, kv_heads, n, head_dim) keys and values of its backbone layer.
+            offset: the position of the first row's token; rows follow one another.
+            mask: (rows, n) bool, True where a row may read a key; None: all of them.
+
+        Returns:
+            y (batch, rows, dim), whose product with output rows is the logits, and the next state (batch, rows, dim).
+        """
+        x = self.pre(mx.concatenate([self.embed_norm(embedding), self.state_norm(state)], axis=-1))
+        for layer, (keys, values) in zip(self.layers, kv, strict=True):
+            x = layer(x, keys, values, offset=offset, mask=mask)
+        y = self.norm(x)
+        return y, self.post(y)
+
+    def copy_from(self, backbone: Backbone) -> None:
+        """Start as the backbone: each layer from the one whose K/V it reads, the norms and projections neutral."""
+        dim = self.config.hidden_size
+        identity = mx.eye(dim)
+        self.pre.weight = mx.concatenate([EMBED_SHARE * identity, identity], axis=1)
+        self.post.weight = identity
+        self.norm.weight = mx.array(backbone.model.model.norm.weight, mx.float32)
+        for layer, source in zip(self.layers, self.config.kv_layers, strict=True):
+            original = backbone.model.layers[source]
+            pairs = [
+                (layer.self_attn.q_proj, original.self_attn.q_proj),
+                (layer.self_attn.o_proj, original.self_attn.o_proj),
+                (layer.gate_proj, original.mlp.gate_proj),
+                (layer.up_proj, original.mlp.up_proj),
+                (layer.down_proj, original.mlp.down_proj),
+                (layer.input_layernorm, original.input_layernorm),
+                (layer.post_attention_layernorm, original.post_attention_layernorm),
+            ]
+            for mine, theirs in pairs:
+                mine.weight = mx.array(dense_weight(theirs), mx.float32)
+
+
+def dense_weight(module: nn.Module) -> mx.array:
+    """A linear layer's or norm's weight, de-quantised if need be."""
+    if isinstance(module, nn.QuantizedLinear):
+        parts = (module.weight, module.scales, module.biases)
+        return mx.dequantize(*parts, module.group_size, module.bits, module.mode)
+    return module.weight
+
+
+def save_head(head: MTPHead, folder: Path) -> None:
+    """Write config.json, model.safetensors (float16) and SHA256SUMS; other files of the folder stay."""
+    from mlx.utils import tree_flatten
+
+    folder.mkdir(parents=True, exist_ok=True)
+    arrays = dict(tree_flatten(head.parameters()))
+    arrays = {k: v.astype(mx.float16) if mx.issubdtype(v.dtype, mx.floating) else v for k, v in arrays.items()}
+    mx.save_safetensors(str(folder / "model.safetensors"), arrays, {"format": "mlx"})
+    text = json.dumps({"model_type": "mtp-head", **asdict(head.config)}, indent=2)
+    (folder / "config.json").write_text(text + "\n", encoding="utf-8")
+    write_sums(folder)
+
+
+def load_head(folder: Path, backbone: Backbone) -> MTPHead:
+    """Load a head for ``backbone``, in the backbone's own floating-point type.
+
+    Raises:
+        WeightsError: missing, damaged, or made for another backbone or vocabulary.
+    """
+    verify(folder, cure=RETRAIN)
+    try:
+        fields = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        fields.pop("model_type")
+        config = HeadConfig(**{**fields, "kv_layers": tuple(fields["kv_layers"])})
+        arrays = mx.load(str(folder / "model.safetensors"))
+        head = MTPHead(config, arrays["draft_vocab"])
+        head.load_weights(list(arrays.items()))
+    except Exception as error:  # whatever json, mlx or a missing field raises, the file is not a head
+        raise WeightsError(f"{folder} is not a readable MTP head ({error}): {RETRAIN}") from error
+    if config.vocab != backbone.vocab_hash():
+        raise WeightsError(f"the head in {folder} drafts in another vocabulary than {backbone.path.name}: {RETRAIN}")
+    if config.backbone != backbone.fingerprint():
+        raise WeightsError(f"the head in {folder} was trained on another backbone than {backbone.path}: {RETRAIN}")
+    head.set_dtype(backbone.dtype)
+    head.eval()
+    mx.eval(head.parameters())
+    return head

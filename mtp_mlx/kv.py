@@ -1,0 +1,78 @@
+"""A KV cache of fixed capacity: rows are written ahead of the committed length, so a roll back is nothing."""
+
+from __future__ import annotations
+
+import mlx.core as mx
+
+CAPACITY_STEP = 64
+
+
+class LayerKV:
+    """One layer's keys and values, both (1, kv_heads, capacity, head_dim), as mlx-lm's models expect a cache."""
+
+    def __init__(self, owner: KV):
+        self._owner = owner
+        self.keys: mx.array | None = None
+        self.values: mx.array | None = None
+
+    @property
+    def offset(self) -> int:
+        """The position of the next row that a pass writes."""
+        return self._owner.length
+
+    def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
+        """Write (1, kv_heads, rows, head_dim) behind the committed rows; return the whole buffers.
+
+        Only the committed length says which rows count: the caller moves it with ``KV.commit``.
+        """
+        start, stop = self.offset, self.offset + keys.shape[2]
+        if stop > self._owner.capacity:
+            raise ValueError(f"KV cache of {self._owner.capacity} rows cannot hold {stop}")
+        if self.keys is None or self.values is None:
+            self.keys, self.values = self._owner.buffer(keys), self._owner.buffer(values)
+        self.keys[:, :, start:stop] = keys
+        self.values[:, :, start:stop] = values
+        return self.keys, self.values
+
+    def make_mask(self, rows: int, return_array: bool = False, window_size: int | None = None) -> mx.array:
+        """(rows, capacity) bool: row i sees every committed key and itself, within the window if there is one."""
+        query = mx.arange(self.offset, self.offset + rows)[:, None]
+        key = mx.arange(self._owner.capacity)[None]
+        mask = key <= query
+        return mask if window_size is None else mask & (query < key + window_size)
+
+
+class KV:
+    """The KV cache of one request.
+
+    Args:
+        layers: how many layers the backbone has.
+        rows: the most rows that are ever written: prompt + token budget + width. Rounded up to the capacity.
+    """
+
+    def __init__(self, layers: int, rows: int):
+        self.capacity = -(-rows // CAPACITY_STEP) * CAPACITY_STEP
+        self.length = 0
+        self.layers = [LayerKV(self) for _ in range(layers)]
+
+    def buffer(self, like: mx.array) -> mx.array:
+        batch, heads, _, dim = like.shape
+        return mx.zeros((batch, heads, self.capacity, dim), like.dtype)
+
+    def commit(self, rows: int) -> None:
+        """Keep the first ``rows`` of what the last pass wrote; the rest is overwritten by the next pass."""
+        self.length += rows
+
+    def view(self, layer: int) -> tuple[mx.array, mx.array]:
+        """The backbone's own buffers of one layer, not copies: (1, kv_heads, capacity, head_dim) each, rotated keys.
+
+        Rows from ``length`` on are left over from rejected drafts or unused: mask or cut them.
+        """
+        keys, values = self.layers[layer].keys, self.layers[layer].values
+        if keys is None or values is None:
+            raise ValueError("the KV cache is empty: prefill first")
+        return keys, values
+
+    @property
+    def nbytes(self) -> int:
+        return sum(layer.keys.nbytes + layer.values.nbytes for layer in self.layers if layer.keys is not None)

@@ -1,0 +1,57 @@
+"""From a user's text to token ids: control tokens in the text stay text."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mlx_lm.tokenizer_utils import TokenizerWrapper
+
+from mtp_mlx.tasks import TEXT, Task
+
+
+class TextError(ValueError):
+    """The text cannot be worked on; the message says what to do."""
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """Token ids of a task prompt: ``ids[:prefix]`` is the task's own, the same for every text."""
+
+    ids: list[int]
+    prefix: int
+    text_tokens: int
+
+
+def encode(tokenizer: TokenizerWrapper, task: Task, text: str) -> Prompt:
+    """The chat template around the task's messages, with ``text`` put in as plain text.
+
+    ``<|im_end|>`` and the like in ``text`` become the tokens of their letters, never control tokens.
+
+    Raises:
+        TextError: nothing to work on, or too long for the task.
+    """
+    if not text.strip():
+        raise TextError("the text is empty: write something first")
+    before, after = frame(tokenizer, task)
+    ids = encode_text(tokenizer, text.strip())
+    if len(ids) > task.max_text_tokens:
+        raise TextError(
+            f"the text is {len(ids):,} tokens long and {task.max_text_tokens:,} are the most: shorten or split it"
+        )
+    return Prompt([*before, *ids, *after], len(before), len(ids))
+
+
+def frame(tokenizer: TokenizerWrapper, task: Task) -> tuple[list[int], list[int]]:
+    """The token ids around the text."""
+    messages = [{"role": role, "content": content} for role, content in task.messages]
+    rendered = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+    before, after = rendered.split(TEXT)
+    return (
+        tokenizer.encode(before, add_special_tokens=False),
+        tokenizer.encode(after, add_special_tokens=False),
+    )
+
+
+def encode_text(tokenizer: TokenizerWrapper, text: str) -> list[int]:
+    """Ids of ``text`` with every control token spelt out. NUL and other control characters are kept as bytes."""
+    return tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True)

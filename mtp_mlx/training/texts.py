@@ -1,0 +1,184 @@
+"""On-policy text: the backbone's own greedy answers to task prompts, generated in full batches, resumable."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import mlx.core as mx
+from mlx_lm.generate import BatchGenerator
+from mlx_lm.models.cache import KVCache, make_prompt_cache
+from tqdm import tqdm
+
+from mtp_mlx.backbone import Backbone
+from mtp_mlx.prompt import TextError, encode
+from mtp_mlx.tasks import TASKS
+
+BATCH = 64
+HELD_BACK = 0.06  # the share of source documents that training never sees
+
+
+class DataError(ValueError):
+    """The training data cannot be used; the message says what to do."""
+
+
+@dataclass(frozen=True)
+class Example:
+    """One prompt and the backbone's greedy answer (end-of-text included where it came within the budget)."""
+
+    id: str
+    task: str
+    held_back: bool
+    prompt: list[int]
+    answer: list[int]
+
+
+def read_rows(folder: Path, *, tasks: Iterable[str] = tuple(TASKS)) -> list[dict[str, Any]]:
+    """The rows of every ``*.jsonl`` of ``folder`` that have a ``text`` and one of the ``tasks``, without doubles.
+
+    Raises:
+        DataError: no such folder, a broken line, or no row to use.
+    """
+    if not folder.is_dir():
+        raise DataError(f"no folder at {folder}: give one with .jsonl files (objects with `text` and `task`)")
+    rows: dict[tuple[str, str], dict[str, Any]] = {}
+    for path in sorted(folder.glob("*.jsonl")):
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+            try:
+                row = json.loads(line)
+            except json.JSONDecodeError as error:
+                raise DataError(f"{path}, line {number} is not JSON ({error.msg}): mend or remove it") from error
+            if row.get("task") in tasks and isinstance(row.get("text"), str):
+                row.setdefault("id", f"{path.stem}-{number}")
+                rows.setdefault((row["task"], row["text"]), row)
+    if not rows:
+        raise DataError(f"no row with `text` and a `task` of {', '.join(tasks)} in the .jsonl files of {folder}")
+    return list(rows.values())
+
+
+def document(row: dict[str, Any]) -> str:
+    """The source document of a row: its ``document``, or its id without the number of the part."""
+    return row.get("document") or re.sub(r"(-\d+)+$", "", row["id"])
+
+
+def is_held_back(row: dict[str, Any]) -> bool:
+    """Whether a row is for evaluation only: all of a document or none, the same at every run."""
+    return _spread(document(row)) < HELD_BACK
+
+
+def _spread(key: str) -> float:
+    """A number in [0, 1) that depends on ``key`` only."""
+    return int(hashlib.sha256(key.encode()).hexdigest()[:12], 16) / 16**12
+
+
+def choose(rows: list[dict[str, Any]], *, per_task: int | None) -> list[dict[str, Any]]:
+    """At most ``per_task`` rows of each task, shuffled, the same ones in the same order at every run."""
+    taken: Counter[str] = Counter()
+    chosen = []
+    for row in sorted(rows, key=lambda row: _spread("row " + row["id"])):
+        if per_task is None or taken[row["task"]] < per_task:
+            taken[row["task"]] += 1
+            chosen.append(row)
+    return chosen
+
+
+def generate(backbone: Backbone, rows: list[dict[str, Any]], path: Path, *, max_text_tokens: int = 256) -> None:
+    """Append the backbone's answers to ``path``, one JSON object a row; rows that it holds already are skipped.
+
+    Rows with an empty or over-long text are left out. Answers come in the order in which they end.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    _mend(path)
+    done = {example.id for example in read_examples(path)} if path.exists() else set()
+    prompts = []
+    for row in rows:
+        if row["id"] in done:
+            continue
+        try:
+            prompt = encode(backbone.tokenizer, TASKS[row["task"]], row["text"])
+        except TextError:
+            continue
+        if prompt.text_tokens <= max_text_tokens:
+            prompts.append((row, prompt))
+    with path.open("a", encoding="utf-8") as file, tqdm(total=len(prompts), desc="answers", unit="text") as bar:
+        tokens = 0
+        for index, answer in _answers(backbone, prompts):
+            row, prompt = prompts[index]
+            example = Example(row["id"], row["task"], is_held_back(row), prompt.ids, answer)
+            file.write(json.dumps(asdict(example)) + "\n")
+            file.flush()
+            tokens += len(answer)
+            bar.update()
+            bar.set_postfix(tokens=tokens, refresh=False)
+
+
+def _answers(backbone: Backbone, prompts: list) -> Iterator[tuple[int, list[int]]]:
+    """(index, answer) as they end; the batch is kept full, each task's prompt prefix is computed once."""
+    generator = BatchGenerator(
+        backbone.model,
+        stop_tokens=[[token] for token in sorted(backbone.eos)],
+        completion_batch_size=BATCH,
+        prefill_batch_size=16,
+    )
+    prefixes: dict[tuple[int, ...], list[tuple[mx.array, mx.array]]] = {}
+    waiting = iter(enumerate(prompts))
+    index_of: dict[int, int] = {}
+    answers: dict[int, list[int]] = {}
+
+    def insert(count: int) -> None:
+        for index, (row, prompt) in islice(waiting, count):
+            head = tuple(prompt.ids[: prompt.prefix])
+            if head not in prefixes:
+                prefixes[head] = _prefix_states(backbone, head)
+            (uid,) = generator.insert(
+                [prompt.ids[prompt.prefix :]],
+                max_tokens=[TASKS[row["task"]].default_max_tokens(prompt.text_tokens)],
+                caches=[_caches(prefixes[head])],
+            )
+            index_of[uid], answers[uid] = index, []
+
+    insert(2 * BATCH)
+    while responses := generator.next_generated():
+        for response in responses:
+            answers[response.uid].append(response.token)
+            if response.finish_reason is not None:
+                yield index_of.pop(response.uid), answers.pop(response.uid)
+        insert(2 * BATCH - len(answers))
+    generator.close()
+
+
+def _prefix_states(backbone: Backbone, ids: tuple[int, ...]) -> list[tuple[mx.array, mx.array]]:
+    cache = make_prompt_cache(backbone.model)
+    backbone.model.model(mx.array([ids]), cache=cache)
+    states = [layer.state for layer in cache]
+    mx.eval(states)
+    return states
+
+
+def _caches(states: list[tuple[mx.array, mx.array]]) -> list[KVCache]:
+    caches = []
+    for state in states:
+        cache = KVCache()
+        cache.state = state
+        caches.append(cache)
+    return caches
+
+
+def _mend(path: Path) -> None:
+    """Cut off a last line that a kill left half written."""
+    if path.exists() and (data := path.read_bytes()) and not data.endswith(b"\n"):
+        path.write_bytes(data[: data.rfind(b"\n") + 1])
+
+
+def read_examples(path: Path) -> Iterator[Example]:
+    """The examples of a file that ``generate`` wrote."""
+    with path.open(encoding="utf-8") as file:
+        for line in file:
+            yield Example(**json.loads(line))

@@ -1,0 +1,59 @@
+"""Find and verify weights: a folder is what its SHA256SUMS says, or it is refused."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+WEIGHTS = Path(__file__).resolve().parent.parent / "weights"
+BACKBONE = WEIGHTS / "smollm2-135m-instruct-4bit"
+HEAD = WEIGHTS / "smollm2-135m-instruct-mtp"
+SUMS = "SHA256SUMS"
+
+
+class WeightsError(ValueError):
+    """Weights are missing, damaged or do not fit; the message says what to do."""
+
+
+def sha256(path: Path) -> str:
+    """SHA-256 of a file, in hexadecimal."""
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def write_sums(folder: Path) -> None:
+    """Record the SHA-256 of every file of ``folder`` in its SHA256SUMS (``sha256sum -c`` reads it)."""
+    files = sorted(p for p in folder.iterdir() if p.is_file() and p.name != SUMS)
+    (folder / SUMS).write_text("".join(f"{sha256(p)}  {p.name}\n" for p in files), encoding="utf-8")
+
+
+def verify(folder: Path, *, cure: str) -> None:
+    """Check a weights folder against its SHA256SUMS, where it has one.
+
+    Raises:
+        WeightsError: the folder or a file is missing, or a file is not what was recorded.
+    """
+    if not folder.is_dir():
+        raise WeightsError(f"no weights at {folder}: {cure}")
+    if not (folder / "config.json").is_file():
+        raise WeightsError(f"no config.json in {folder}: {cure}")
+    sums = folder / SUMS
+    if not sums.is_file():
+        return
+    for line in sums.read_text(encoding="utf-8").splitlines():
+        digest, _, name = line.partition("  ")
+        if not (folder / name).is_file():
+            raise WeightsError(f"{name} is missing from {folder}: {cure}")
+        if sha256(folder / name) != digest:
+            raise WeightsError(f"{folder / name} is damaged (its SHA-256 is not the recorded one): {cure}")
+
+
+def fingerprint(folder: Path) -> str:
+    """SHA-256 over a model's config.json, tokenizer.json and weight files: what a trained head is bound to."""
+    digest = hashlib.sha256()
+    for path in sorted([folder / "config.json", folder / "tokenizer.json", *folder.glob("model*.safetensors")]):
+        digest.update(f"{path.name} {sha256(path)}\n".encode())
+    return digest.hexdigest()
