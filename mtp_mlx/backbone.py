@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -64,12 +64,12 @@ class Backbone:
         """The floating-point type of its states and KV cache."""
         return self.model.model.norm.weight.dtype
 
-    @cache
+    @cached_property
     def fingerprint(self) -> str:
         """What a head that was trained on this backbone is bound to."""
         return fingerprint(self.path)
 
-    @cache
+    @cached_property
     def vocab_hash(self) -> str:
         """SHA-256 of the token map, text → id: drafters of another vocabulary are told by it, not by its size."""
         return hashlib.sha256(json.dumps(sorted(self.tokenizer.get_vocab().items())).encode()).hexdigest()
@@ -98,15 +98,24 @@ class Backbone:
         """An empty KV cache for at most ``rows`` rows: prompt + token budget + width."""
         return KV(len(self.model.layers), rows)
 
-    def prefill(self, ids: Sequence[int], kv: KV) -> mx.array:
-        """Put ids into the KV cache, in chunks; return the last one's post-norm state, (1, dim)."""
-        hidden = mx.zeros((1, self.args.hidden_size))
+    def kv_nbytes(self, rows: int) -> int:
+        """Bytes of a KV cache for ``rows`` rows."""
+        heads, layers = self.args.num_key_value_heads, len(self.model.layers)
+        head_dim = self.args.head_dim or self.args.hidden_size // self.args.num_attention_heads
+        return 2 * layers * heads * head_dim * self.make_kv(rows).capacity * self.dtype.size
+
+    def prefill(self, ids: Sequence[int], kv: KV, *, last: int = 1) -> mx.array:
+        """Put ids into the KV cache, in chunks; return the post-norm states of the ``last`` ones, (last, dim).
+
+        Where there are fewer ids than ``last``, zeros stand for the states before them.
+        """
+        states = [mx.zeros((last, self.args.hidden_size), self.dtype)]
         for start in range(0, len(ids), PREFILL_CHUNK):
             chunk = mx.array([ids[start : start + PREFILL_CHUNK]])  # (1, rows)
-            hidden = self.model.model(chunk, cache=kv.layers)[0, -1:]
+            states.append(self.model.model(chunk, cache=kv.layers)[0])
             kv.commit(chunk.shape[1])
-            mx.eval(hidden, [(layer.keys, layer.values) for layer in kv.layers])
-        return hidden
+            mx.eval(states[-1], [(layer.keys, layer.values) for layer in kv.layers])
+        return mx.concatenate(states)[-last:]
 
     def forward(self, ids: Sequence[int], kv: KV, *, width: int) -> Pass:
         """One decode pass: the next ``len(ids)`` positions, in exactly ``width`` rows; commits nothing.

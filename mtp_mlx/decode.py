@@ -11,7 +11,8 @@ import mlx.core as mx
 from mtp_mlx import accept
 from mtp_mlx.backbone import Backbone
 from mtp_mlx.drafters.base import Context, Drafter
-from mtp_mlx.events import Done, Event, Prefilled, Round
+from mtp_mlx.events import Done, Event, Kind, Prefilled, Round
+from mtp_mlx.request import check_numbers
 
 
 def speculative(
@@ -40,7 +41,9 @@ def speculative(
         Prefilled, then for each round its Draft and its Round, then Done.
     """
     longest = width - 1 if draft_length is None else draft_length
-    check(prompt, max_tokens=max_tokens, width=width, draft_length=longest)
+    check_numbers(max_tokens=max_tokens, width=width, draft_length=longest)
+    if not prompt:
+        raise ValueError("the prompt is empty: give at least one token")
     started = perf_counter()
     kv = backbone.make_kv(len(prompt) + max_tokens + width)
     hidden = backbone.prefill(prompt[:-1], kv)
@@ -94,22 +97,10 @@ def plain(backbone: Backbone, prompt: Sequence[int], *, max_tokens: int, width: 
     return speculative(backbone, prompt, drafter=Drafter(), max_tokens=max_tokens, width=width, draft_length=0)
 
 
-def kind(drafted: int, accepted: int, token: int | None):
+def kind(drafted: int, accepted: int, token: int | None) -> Kind:
     """What the backbone's own token of a round is; see ``events.Round``."""
     if token is None:
         return "end"
     if drafted == 0:
         return "plain"
     return "bonus" if accepted == drafted else "correction"
-
-
-def check(prompt: Sequence[int], *, max_tokens: int, width: int, draft_length: int) -> None:
-    """Raise ValueError, in one line, for numbers that make no sense together."""
-    if not prompt:
-        raise ValueError("the prompt is empty: give at least one token")
-    if max_tokens < 1:
-        raise ValueError(f"max_tokens is {max_tokens}: give at least 1")
-    if width < 1:
-        raise ValueError(f"width is {width}: give at least 1 row")
-    if not 0 <= draft_length < width:
-        raise ValueError(f"draft length {draft_length} does not fit width {width}: give 0 to {width - 1}")

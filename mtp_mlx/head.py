@@ -62,8 +62,8 @@ class HeadConfig:
             rope_scaling=args.rope_scaling,
             max_position_embeddings=args.max_position_embeddings,
             kv_layers=tuple(kv_layers),
-            backbone=backbone.fingerprint(),
-            vocab=backbone.vocab_hash(),
+            backbone=backbone.fingerprint,
+            vocab=backbone.vocab_hash,
         )
 
 
@@ -223,9 +223,9 @@ def load_head(folder: Path, backbone: Backbone) -> MTPHead:
         head.load_weights(list(arrays.items()))
     except Exception as error:  # whatever json, mlx or a missing field raises, the file is not a head
         raise WeightsError(f"{folder} is not a readable MTP head ({error}): {RETRAIN}") from error
-    if config.vocab != backbone.vocab_hash():
+    if config.vocab != backbone.vocab_hash:
         raise WeightsError(f"the head in {folder} drafts in another vocabulary than {backbone.path.name}: {RETRAIN}")
-    if config.backbone != backbone.fingerprint():
+    if config.backbone != backbone.fingerprint:
         raise WeightsError(f"the head in {folder} was trained on another backbone than {backbone.path}: {RETRAIN}")
     head.set_dtype(backbone.dtype)
     head.eval()

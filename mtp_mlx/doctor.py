@@ -1,0 +1,47 @@
+"""What this machine runs on, and what is wrong with it: device, BLAS, weights, head, exactness."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import mlx.core as mx
+
+from mtp_mlx import blas
+from mtp_mlx.backbone import load_backbone
+from mtp_mlx.head import load_head
+from mtp_mlx.probe import probe
+from mtp_mlx.weights import WeightsError
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of the report; where it is not good, the text says what cures it."""
+
+    name: str
+    good: bool
+    text: str
+
+
+def examine(backbone: Path, head: Path, *, width: int) -> Iterator[Finding]:
+    """Check one thing after the other; what depends on weights that do not load is left out."""
+    yield Finding("device", True, f"{mx.default_device()}, mlx {mx.__version__}")
+    library = blas.load()
+    threads = f", {count} threads" if (count := blas.threads()) else ""
+    yield Finding("BLAS", library.problem is None, library.problem or f"{library.name}{threads}")
+    try:
+        model = load_backbone(backbone)
+    except WeightsError as error:
+        yield Finding("backbone", False, str(error))
+        return
+    yield Finding("backbone", True, f"{backbone.name}, {model.nbytes / 2**20:,.0f} MiB in memory as {model.dtype}")
+    result = probe(model, width=width)
+    yield Finding("exact", result.exact, str(result))
+    try:
+        loaded = load_head(head, model)
+    except WeightsError as error:
+        yield Finding("head", False, str(error))
+        return
+    layers = ", ".join(map(str, loaded.config.kv_layers))
+    yield Finding("head", True, f"{head.name}, reads layers {layers}, drafts from {loaded.draft_vocab.size:,} tokens")

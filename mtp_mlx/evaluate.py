@@ -1,0 +1,106 @@
+"""Decode a file of texts with a drafter and with none: acceptance, and whether the ids are the same."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from mtp_mlx.decode import plain
+from mtp_mlx.events import Round
+from mtp_mlx.metrics import Stats
+from mtp_mlx.pipeline import Pipeline
+from mtp_mlx.prompt import TextError
+from mtp_mlx.request import Request
+
+
+@dataclass
+class Evaluation:
+    """Sums over the texts of a file.
+
+    Attributes:
+        request: what is asked for each text, but for the text.
+        identical: texts whose ids equal those of plain decode at the same width.
+        mismatches: for each other one its line, the first position that differs, and plain decode's margin there.
+        skipped: for each line that could not be decoded, why.
+    """
+
+    request: Request
+    prompts: int = 0
+    identical: int = 0
+    stats: Stats = field(default_factory=Stats)
+    mismatches: list[dict[str, Any]] = field(default_factory=list)
+    skipped: list[dict[str, Any]] = field(default_factory=list)
+
+    def to_json(self) -> dict[str, Any]:
+        stats = self.stats.to_json()
+        names = ("tokens", "rounds", "drafted", "accepted", "additional_per_pass", "acceptance_rate", "per_position")
+        return {
+            "task": self.request.task,
+            "drafter": self.request.drafter,
+            "draft_length": self.request.drafts,
+            "width": self.request.width,
+            "prompts": self.prompts,
+            **{name: stats[name] for name in names},
+            "identical": self.identical,
+            "mismatches": self.mismatches,
+            "skipped": self.skipped,
+        }
+
+
+def read_texts(path: Path, *, limit: int | None = None) -> list[tuple[int, str]]:
+    """(line number, text) of a JSONL file of objects with ``text``.
+
+    Raises:
+        TextError: the file is missing, empty, or a line is not such an object.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
+    except OSError as error:
+        raise TextError(f"cannot read {path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise TextError(f"{path} is not UTF-8 (byte {error.start}): convert it first") from error
+    texts = []
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            texts.append((number, json.loads(line)["text"]))
+        except (json.JSONDecodeError, KeyError, TypeError) as error:
+            raise TextError(f"{path}, line {number} is not a JSON object with `text`") from error
+        if not isinstance(texts[-1][1], str):
+            raise TextError(f"{path}, line {number}: `text` is not a string")
+        if limit is not None and len(texts) == limit:
+            break
+    if not texts:
+        raise TextError(f"{path} holds no text")
+    return texts
+
+
+def evaluate(pipeline: Pipeline, texts: list[tuple[int, str]], result: Evaluation) -> Iterator[Evaluation]:
+    """Add each text to ``result``, and yield it as it stands."""
+    for line, text in texts:
+        request = replace(result.request, text=text)
+        try:
+            run = pipeline.start(request)
+        except TextError as error:
+            result.skipped.append({"line": line, "why": str(error)})
+            continue
+        for _ in run:
+            pass
+        prompt = pipeline.prompt(request).ids
+        events = plain(pipeline.backbone, prompt, max_tokens=run.trace.max_tokens, width=request.width)
+        rounds = [event for event in events if isinstance(event, Round)]
+        ids = [id for round in rounds for id in round.committed]
+        result.prompts += 1
+        result.stats.merge(run.trace.stats)
+        if ids == run.trace.token_ids:
+            result.identical += 1
+        else:
+            pairs = enumerate(zip(ids, run.trace.token_ids, strict=False))
+            at = next((i for i, (a, b) in pairs if a != b), min(len(ids), len(run.trace.token_ids)))
+            margin = rounds[min(at, len(rounds) - 1)].margin
+            result.mismatches.append({"line": line, "position": at, "margin": margin})
+        yield result

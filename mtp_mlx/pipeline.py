@@ -1,0 +1,139 @@
+"""Text in, trace out: the loaded model with its head, tasks and drafters, in the calling thread."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import mlx.core as mx
+from mlx.utils import tree_flatten
+
+from mtp_mlx import weights
+from mtp_mlx.backbone import Backbone, load_backbone
+from mtp_mlx.decode import speculative
+from mtp_mlx.drafters.base import Drafter
+from mtp_mlx.drafters.lookup import LookupDrafter
+from mtp_mlx.drafters.mtp import MTPDrafter
+from mtp_mlx.events import Event
+from mtp_mlx.head import MTPHead, load_head
+from mtp_mlx.profiles import Ledger, Profile, admit, get, watch
+from mtp_mlx.prompt import Prompt, TextError, encode
+from mtp_mlx.request import Request
+from mtp_mlx.tasks import TASKS
+from mtp_mlx.trace import Trace
+
+
+@dataclass
+class Run:
+    """One request, ready to decode: iterate it for events; its trace grows as they come."""
+
+    trace: Trace
+    events: Iterator[Event]
+    profile: Profile
+
+    def __iter__(self) -> Iterator[tuple[Event, str]]:
+        """Each event with the text that it adds; memory is watched as the run goes on."""
+        for event in self.events:
+            added = self.trace.add(event)
+            if warning := watch(self.profile, mx.get_active_memory()):
+                self.trace.warn(warning)
+            yield event, added
+
+
+class Pipeline:
+    """A backbone, its head if there is one, and the drafters over them."""
+
+    def __init__(self, backbone: Backbone, head: MTPHead | None = None):
+        self.backbone = backbone
+        self.head = head
+
+    def ledger(self, *, rows: int) -> Ledger:
+        """What a run takes whose KV cache holds ``rows`` rows, in bytes."""
+        entries = {"backbone weights": self.backbone.nbytes, "KV cache": self.backbone.kv_nbytes(rows)}
+        if self.head is not None:
+            dim = self.backbone.args.hidden_size
+            entries["MTP head"] = sum(array.nbytes for _, array in tree_flatten(self.head.parameters()))
+            entries["draft vocabulary"] = self.head.draft_vocab.size * dim * self.backbone.dtype.size
+        return Ledger(entries)
+
+    def drafter(self, name: str) -> Drafter:
+        """A drafter by its name: mtp, lookup or plain.
+
+        Raises:
+            TextError: no such drafter, or ``mtp`` without a head.
+        """
+        if name == "plain":
+            return Drafter()
+        if name == "lookup":
+            return LookupDrafter()
+        if name == "mtp" and self.head is not None:
+            return MTPDrafter(self.head, self.backbone)
+        if name == "mtp":
+            raise TextError("no MTP head is loaded: train one (mtp-mlx train), or choose lookup or plain")
+        raise TextError(f"no drafter is called {name!r}: choose mtp, lookup or plain")
+
+    def prompt(self, request: Request) -> Prompt:
+        """The token ids of a request's prompt."""
+        return encode(self.backbone.tokenizer, TASKS[request.task], request.text)
+
+    def start(self, request: Request, *, cancelled: Callable[[], bool] = lambda: False) -> Run:
+        """Check a request and make its run; nothing is computed before the run is iterated.
+
+        Raises:
+            TextError: empty or over-long text, or an unknown drafter.
+            ProfileError: the run does not fit the profile's memory budget.
+        """
+        prompt = self.prompt(request)
+        drafter = self.drafter(request.drafter)
+        max_tokens = request.max_tokens
+        if max_tokens is None:
+            max_tokens = TASKS[request.task].default_max_tokens(prompt.text_tokens)
+        room = self.backbone.args.max_position_embeddings
+        if room and len(prompt.ids) + max_tokens > room:
+            raise TextError(f"{len(prompt.ids):,} prompt tokens and {max_tokens:,} more pass the model's {room:,}")
+        profile = get(request.profile)
+        admit(profile, self.ledger(rows=len(prompt.ids) + max_tokens + request.width))
+        trace = Trace(
+            task=request.task,
+            drafter=request.drafter,
+            width=request.width,
+            draft_length=request.drafts,
+            max_tokens=max_tokens,
+            decode=self.backbone.tokenizer.decode,
+            eos=self.backbone.eos,
+        )
+        events = speculative(
+            self.backbone,
+            prompt.ids,
+            drafter=drafter,
+            max_tokens=max_tokens,
+            width=request.width,
+            draft_length=request.drafts,
+            cancelled=cancelled,
+        )
+        return Run(trace, events, profile)
+
+
+def load(
+    backbone: Path = weights.BACKBONE,
+    head: Path | None = weights.HEAD,
+    *,
+    profile: str = "none",
+    row_by_row: bool = False,
+) -> Pipeline:
+    """Load a backbone and its head (None: no head), if they fit the profile's memory budget.
+
+    Raises:
+        WeightsError: missing, damaged, or not made for one another.
+        ProfileError: too large for the profile; nothing was loaded.
+    """
+    folders = {"backbone weights": backbone} | ({} if head is None else {"MTP head": head})
+    dense = mx.default_device() == mx.Device(mx.cpu)
+    sizes = {name: weights.memory(folder, dense=dense) for name, folder in folders.items()}
+    packed = sum(weights.memory(folder, dense=False) for folder in folders.values())
+    alternatives = {"the weights as they are in the files, on a GPU": packed} if dense else None
+    admit(get(profile), Ledger(sizes), alternatives=alternatives)
+    model = load_backbone(backbone, row_by_row=row_by_row)
+    mx.clear_cache()
+    return Pipeline(model, None if head is None else load_head(head, model))

@@ -1,0 +1,59 @@
+"""What a person asks for: one task on one text, checked before anything is loaded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mtp_mlx.tasks import TASKS
+
+DRAFTERS = ("mtp", "lookup", "plain")
+WIDTH = 8
+
+
+@dataclass(frozen=True)
+class Request:
+    """One run.
+
+    Attributes:
+        draft_length: tokens to draft each round, 0 to ``width - 1``; None: as many as fit.
+        width: rows of every verify pass.
+        max_tokens: the most tokens to commit; None: the task's own budget.
+        profile: the phone whose memory budget is kept; see ``profiles``.
+
+    Raises:
+        ValueError: no such task or drafter, or numbers that make no sense together.
+    """
+
+    task: str
+    text: str
+    drafter: str = "mtp"
+    draft_length: int | None = None
+    width: int = WIDTH
+    max_tokens: int | None = None
+    profile: str = "none"
+
+    def __post_init__(self) -> None:
+        if self.task not in TASKS:
+            raise ValueError(f"no task is called {self.task!r}: choose {' or '.join(TASKS)}")
+        if self.drafter not in DRAFTERS:
+            raise ValueError(f"no drafter is called {self.drafter!r}: choose {', '.join(DRAFTERS)}")
+        check_numbers(
+            max_tokens=1 if self.max_tokens is None else self.max_tokens, width=self.width, draft_length=self.drafts
+        )
+
+    @property
+    def drafts(self) -> int:
+        """Tokens to draft each round, as a number."""
+        if self.drafter == "plain":
+            return 0
+        return self.width - 1 if self.draft_length is None else self.draft_length
+
+
+def check_numbers(*, max_tokens: int, width: int, draft_length: int) -> None:
+    """Raise ValueError, in one line, for numbers that make no sense together."""
+    if max_tokens < 1:
+        raise ValueError(f"max tokens is {max_tokens}: give at least 1")
+    if width < 1:
+        raise ValueError(f"width is {width}: give at least 1 row")
+    if not 0 <= draft_length < width:
+        raise ValueError(f"draft length {draft_length} does not fit width {width}: give 0 to {width - 1}")

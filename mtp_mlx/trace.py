@@ -1,0 +1,125 @@
+"""A decode as people read it: events plus text, as one JSON object that grows round by round."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from mtp_mlx.events import Done, Draft, Event, Prefilled, Reason, Round
+from mtp_mlx.metrics import Stats
+
+VERSION = 1
+# A head whose drafts are never accepted over this many is broken; a shorter draft may just be unlucky.
+FAULT_AFTER = 16
+
+Status = Literal["queued", "loading", "running", "done", "stopped", "failed"]
+
+
+@dataclass
+class Trace:
+    """What a run has shown so far.
+
+    Args:
+        decode: ids → text, for one token or many; only complete UTF-8 is shown while the run goes on.
+        eos: ids that end the text and are not shown in it.
+    """
+
+    task: str
+    drafter: str
+    width: int
+    draft_length: int
+    max_tokens: int
+    decode: Callable[[Sequence[int]], str]
+    eos: frozenset[int]
+    status: Status = "running"
+    prompt_tokens: int = 0
+    text: str = ""
+    finish: Reason | None = None
+    pending: Draft | None = None
+    token_ids: list[int] = field(default_factory=list)
+    rounds: list[dict[str, Any]] = field(default_factory=list)
+    stats: Stats = field(default_factory=Stats)
+    _warning: str | None = None
+    _shown: int = 0  # how many token ids are whole in ``text``
+
+    def add(self, event: Event) -> str:
+        """Take in one event; return what it adds to the text."""
+        match event:
+            case Prefilled():
+                self.prompt_tokens = event.prompt_tokens
+                self.stats.prefill_seconds = event.seconds
+            case Draft():
+                self.pending = event
+            case Round():
+                self.pending = None
+                self.stats.add(event)
+                self.token_ids.extend(event.committed)
+                self.rounds.append(self._round(event))
+                return self._grow()
+            case Done():
+                self.finish = event.reason
+                self.status = "stopped" if event.reason == "stopped" else "done"
+                return self._grow(final=True)
+        return ""
+
+    def _grow(self, *, final: bool = False) -> str:
+        """Decode the tokens that are not shown yet; hold them back while they end inside a character."""
+        fresh = [i for i in self.token_ids[self._shown :] if i not in self.eos]
+        added = self.decode(fresh) if fresh else ""
+        if added.endswith("\ufffd") and not final:
+            return ""
+        self._shown = len(self.token_ids)
+        self.text += added
+        return added
+
+    def _round(self, event: Round) -> dict[str, Any]:
+        probabilities = event.probabilities or [None] * len(event.drafted)
+        return {
+            "drafted": [self._token(i, p) for i, p in zip(event.drafted, probabilities, strict=True)],
+            "accepted": event.accepted,
+            "token": None if event.token is None else {"id": event.token, "text": self.decode([event.token])},
+            "kind": event.kind,
+            "margin": event.margin,
+            "draft_seconds": event.draft_seconds,
+            "verify_seconds": event.verify_seconds,
+        }
+
+    def _token(self, id: int, probability: float | None) -> dict[str, Any]:
+        return {"id": id, "text": self.decode([id]), "probability": probability}
+
+    def warn(self, line: str) -> None:
+        """Put a warning in the place of the last one that was given."""
+        self._warning = line
+
+    @property
+    def warnings(self) -> list[str]:
+        """What a reader should know about this run, one line each."""
+        lines = [self._warning] if self._warning else []
+        if self.drafter == "mtp" and self.stats.drafted >= FAULT_AFTER and self.stats.accepted == 0:
+            lines.append(
+                "Not one draft token was accepted. The text is right, the MTP head is not: "
+                "check that it was trained for this backbone (mtp-mlx doctor)."
+            )
+        return lines
+
+    def to_json(self) -> dict[str, Any]:
+        pending = self.pending
+        probabilities = pending.probabilities or [None] * len(pending.ids) if pending else []
+        return {
+            "version": VERSION,
+            "status": self.status,
+            "task": self.task,
+            "drafter": self.drafter,
+            "width": self.width,
+            "draft_length": self.draft_length,
+            "max_tokens": self.max_tokens,
+            "prompt_tokens": self.prompt_tokens,
+            "token_ids": list(self.token_ids),
+            "text": self.text,
+            "pending": [self._token(i, p) for i, p in zip(pending.ids, probabilities, strict=True)] if pending else [],
+            "rounds": list(self.rounds),
+            "finish": self.finish,
+            "warnings": self.warnings,
+            "stats": self.stats.to_json(),
+        }

@@ -1,0 +1,142 @@
+"""Cached features: what a head reads, computed once from the frozen backbone and kept on disk in float16."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+import mlx.core as mx
+import numpy as np
+from tqdm import tqdm
+
+from mtp_mlx.backbone import Backbone
+from mtp_mlx.kv import KV
+from mtp_mlx.training.texts import DataError, Example, read_examples
+
+SHARD = 256  # examples a file
+
+
+@dataclass(frozen=True)
+class Features:
+    """One example as the head sees it; n tokens, of which the last ``answer`` are the backbone's own.
+
+    Attributes:
+        ids: (n,) int32, prompt and answer.
+        first: the position of the first anchor, the last prompt token.
+        hidden: (n − first + 1, dim) float16, the backbone's post-norm states from position first − 1 on.
+        keys, values: (head layers, kv_heads, n, head_dim) float16 of the backbone layers that the head reads.
+    """
+
+    ids: np.ndarray
+    first: int
+    hidden: np.ndarray
+    keys: np.ndarray
+    values: np.ndarray
+    held_back: bool
+    task: str
+
+    @property
+    def anchors(self) -> int:
+        """Positions to draft from: the last prompt token to the last token but one."""
+        return len(self.ids) - 1 - self.first
+
+
+def extract(backbone: Backbone, texts: Path, folder: Path, *, kv_layers: Sequence[int]) -> None:
+    """Write the features of every example of ``texts`` to ``folder``, a shard at a time; whole shards are kept.
+
+    Raises:
+        DataError: the folder holds features of another backbone or other layers.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    about = {"backbone": backbone.fingerprint, "kv_layers": json.dumps(list(kv_layers))}
+    examples = list(read_examples(texts))
+    prefixes = Prefixes(backbone)
+    for number, start in enumerate(tqdm(range(0, len(examples), SHARD), desc="features", unit="shard")):
+        batch = examples[start : start + SHARD]
+        path = folder / f"{number:05}.safetensors"
+        if path.exists():
+            meta = mx.load(str(path), return_metadata=True)[1]
+            if any(meta[key] != value for key, value in about.items()):
+                raise DataError(f"{folder} holds features of another backbone or other layers: give another --run")
+            if json.loads(meta["ids"]) == [example.id for example in batch]:
+                continue
+        arrays = {}
+        for i, example in sorted(enumerate(batch), key=lambda pair: pair[1].prompt):  # shared prefixes in a row
+            for name, array in _compute(backbone, prefixes, example, kv_layers).items():
+                arrays[f"{i}.{name}"] = array
+        scratch = folder / "unfinished.safetensors"
+        mx.save_safetensors(
+            str(scratch),
+            arrays,
+            {
+                **about,
+                "ids": json.dumps([e.id for e in batch]),
+                "tasks": json.dumps([e.task for e in batch]),
+                "held_back": json.dumps([e.held_back for e in batch]),
+                "first": json.dumps([len(e.prompt) - 1 for e in batch]),
+            },
+        )
+        scratch.rename(path)
+
+
+class Prefixes:
+    """Computes states of token sequences; what a sequence shares with the one before it is not computed again."""
+
+    def __init__(self, backbone: Backbone):
+        self.backbone = backbone
+        self._ids: list[int] = []
+        self._kv: KV | None = None
+
+    def states(self, ids: list[int], *, needed_from: int) -> tuple[mx.array, KV]:
+        """Post-norm states (n − needed_from, dim) of ids from a position on, and a KV cache that holds all of them."""
+        pairs = enumerate(zip(self._ids, ids, strict=False))
+        shared = next((i for i, (old, new) in pairs if old != new), min(len(self._ids), len(ids)))
+        kv = self.backbone.make_kv(len(ids))
+        if self._kv is not None and (shared := min(shared, needed_from)):
+            kv.adopt(self._kv, shared)
+        states = self.backbone.prefill(ids[kv.length :], kv, last=len(ids) - needed_from)
+        self._ids, self._kv = ids, kv
+        return states, kv
+
+
+def _compute(backbone: Backbone, prefixes: Prefixes, example: Example, kv_layers: Sequence[int]) -> dict[str, mx.array]:
+    ids = [*example.prompt, *example.answer]
+    hidden, kv = prefixes.states(ids, needed_from=len(example.prompt) - 2)
+    views = [kv.view(layer) for layer in kv_layers]
+    arrays = {
+        "ids": mx.array(ids, mx.int32),
+        "hidden": hidden.astype(mx.float16),
+        "keys": mx.concatenate([k[:, :, : len(ids)] for k, _ in views]).astype(mx.float16),
+        "values": mx.concatenate([v[:, :, : len(ids)] for _, v in views]).astype(mx.float16),
+    }
+    mx.eval(arrays)
+    return arrays
+
+
+def read_features(folder: Path, *, held_back: bool) -> Iterator[Features]:
+    """The examples of a split, shard by shard."""
+    for path in sorted(folder.glob("[0-9]*.safetensors")):
+        arrays, meta = mx.load(str(path), return_metadata=True)
+        columns = [json.loads(meta[name]) for name in ("tasks", "held_back", "first")]
+        for i, (task, held, first) in enumerate(zip(*columns, strict=True)):
+            if held == held_back:
+                parts = {name: np.array(arrays[f"{i}.{name}"]) for name in ("ids", "hidden", "keys", "values")}
+                yield Features(first=first, held_back=held, task=task, **parts)
+
+
+def batches(examples: list[Features], *, anchors: int, order: Sequence[int]) -> Iterator[list[Features]]:
+    """Groups of examples with at most ``anchors`` anchors each (padded), in ``order``, alike in length."""
+    queue = iter(order)
+    while window := list(islice(queue, 64)):
+        window.sort(key=lambda i: (examples[i].anchors, len(examples[i].ids)))
+        group: list[Features] = []
+        for i in window:
+            if group and (len(group) + 1) * examples[i].anchors > anchors:
+                yield group
+                group = []
+            group.append(examples[i])
+        if group:
+            yield group

@@ -1,0 +1,38 @@
+"""The whole of ``mtp-mlx train``: each stage goes on where the last run stopped."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+from mtp_mlx.backbone import load_backbone
+from mtp_mlx.head import save_head
+from mtp_mlx.training.features import extract, read_features
+from mtp_mlx.training.texts import choose, generate, read_rows
+from mtp_mlx.training.trainer import Recipe, Trainer, describe
+
+
+def train(data: Path, run: Path, output: Path, *, backbone: Path, recipe: Recipe, per_task: int | None) -> list[dict]:
+    """Texts → on-policy answers → features → head.
+
+    Args:
+        data: a folder of .jsonl files; see ``texts.read_rows``.
+        run: everything between: texts.jsonl, features/, checkpoint.safetensors; kept for the next run.
+        output: the head's folder, written at the end, with the log of the training.
+
+    Returns:
+        The log: one row an evaluation on the held-back documents.
+    """
+    model = load_backbone(backbone)
+    rows = choose(read_rows(data), per_task=per_task)
+    generate(model, rows, run / "texts.jsonl")
+    extract(model, run / "texts.jsonl", run / "features", kv_layers=recipe.kv_layers)
+    trainer = Trainer(model, recipe, list(read_features(run / "features", held_back=False)), run)
+    log = trainer.run(held_back=list(read_features(run / "features", held_back=True)))
+    output.mkdir(parents=True, exist_ok=True)
+    text = json.dumps({"recipe": asdict(recipe), "log": log}, indent=1)
+    (output / "training.json").write_text(text + "\n", encoding="utf-8")
+    save_head(trainer.head, output)
+    print(describe(log[-1]))
+    return log
