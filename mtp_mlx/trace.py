@@ -42,6 +42,7 @@ class Trace:
     stats: Stats = field(default_factory=Stats)
     _warning: str | None = None
     _shown: int = 0  # how many token ids are whole in ``text``
+    _ahead: int = 0  # how many characters of the ids after them are in it, too
 
     def add(self, event: Event) -> str:
         """Take in one event; return what it adds to the text."""
@@ -64,12 +65,14 @@ class Trace:
         return ""
 
     def _grow(self, *, final: bool = False) -> str:
-        """Decode the tokens that are not shown yet; hold them back while they end inside a character."""
+        """Decode the tokens that are not shown yet; hold back the character that they end inside of, if any."""
         fresh = [i for i in self.token_ids[self._shown :] if i not in self.eos]
-        added = self.decode(fresh) if fresh else ""
-        if added.endswith("\ufffd") and not final:
-            return ""
-        self._shown = len(self.token_ids)
+        decoded = self.decode(fresh) if fresh else ""
+        whole = decoded if final else decoded.rstrip("\ufffd")
+        added = whole[self._ahead :]
+        self._ahead = len(whole)
+        if whole == decoded:
+            self._shown, self._ahead = len(self.token_ids), 0
         self.text += added
         return added
 

@@ -38,7 +38,7 @@ class Recipe:
     draft_vocab: int = 6144
     epochs: int = 5
     unroll: int = 5
-    anchors: int = 1024
+    anchors: int = 512
     learning_rate: float = 8e-4
     warmup: float = 0.05
     decay: float = 0.8

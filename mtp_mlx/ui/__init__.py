@@ -1,0 +1,1 @@
+"""The page: Gradio blocks over the engine."""

@@ -1,0 +1,169 @@
+"""The page: what a person asks on the left, what the model does on the right. Imports no MLX."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from textwrap import shorten
+from typing import Any
+
+import gradio as gr
+from gradio.themes import Base, Default
+
+from mtp_mlx.engine import Engine, Job
+from mtp_mlx.profiles import Profile, human, profiles
+from mtp_mlx.request import WIDTH, Request
+from mtp_mlx.tasks import PROOFREAD, TASKS
+
+HERE = Path(__file__).parent
+TITLE = "Frozen multi-token prediction"
+INTRO = """# A frozen model, writing in fewer passes
+
+A language model writes one token in each pass. Here a small drafter guesses the next few, and a single pass of the
+model checks them all: right guesses stay, and from the first wrong one on everything is thrown away. The text is the
+model's own, token for token; only the number of passes changes.
+"""
+DRAFTERS = [("MTP head", "mtp"), ("Prompt lookup", "lookup"), ("None (plain)", "plain")]
+DRAFTERS_HELP = "The MTP head reads the model's own state; prompt lookup copies from the text."
+NO_HEAD = "No trained MTP head was found, so prompt lookup guesses: it copies from the text."
+PROFILE_HELP = (
+    "Keep to the memory that a phone sets apart for AI models; where no figure is published, a fifth of its RAM."
+)
+CSS = ".gradio-container .main.fillable.app { max-width: 80rem; }"
+EMPTY = "the text is empty: write something first"
+QUIET: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
+
+
+class Desk:
+    """Takes what each browser tab asks for to the engine: one run a tab, the newest."""
+
+    def __init__(self, engine: Engine):
+        self._engine = engine
+        self._jobs: dict[str | None, Job] = {}
+        self._lock = threading.Lock()
+
+    def run(
+        self, task: str, text: str, drafter: str, draft_length: int, profile: str, request: gr.Request
+    ) -> Iterator[dict[str, Any]]:
+        """What becomes of a request: everything that the engine says of it, under the run's own name."""
+        name = {"run": uuid.uuid4().hex}
+        if not text.strip():
+            self.stop(request)
+            yield {"status": "failed", "message": EMPTY} | name
+            return
+        wanted = Request(task, text, drafter=drafter, draft_length=int(draft_length), profile=profile)
+        with self._lock:
+            self._cancel(request)
+            job = self._jobs[request.session_hash] = self._engine.submit(wanted)
+        yield {"status": "starting"} | name
+        for news in self._engine.follow(job):
+            if news["status"] == "queued" and job.cancelled.is_set():
+                yield {"status": "stopped"} | name
+                return
+            if job.said.empty():  # else the browser is behind, and gets the newer one
+                yield news | name
+
+    def stop(self, request: gr.Request) -> None:
+        """Stop the run of a tab, if it has one; it frees the model within a round."""
+        with self._lock:
+            self._cancel(request)
+
+    def _cancel(self, request: gr.Request) -> None:
+        if job := self._jobs.pop(request.session_hash, None):
+            job.cancelled.set()
+
+
+def theme() -> Base:
+    """A calm look from what the system has: no fonts to fetch."""
+    look = Default(
+        primary_hue="sky",
+        neutral_hue="slate",
+        font=("system-ui", "sans-serif"),
+        font_mono=("ui-monospace", "SFMono-Regular", "Menlo", "Consolas", "monospace"),
+    )
+    return look.set(
+        body_text_color_subdued="*neutral_500",
+        block_info_text_color="*neutral_500",
+        block_info_text_color_dark="*neutral_400",
+        button_primary_background_fill="*primary_700",
+        button_primary_background_fill_hover="*primary_800",
+    )
+
+
+def build(engine: Engine, *, has_head: bool) -> gr.Blocks:
+    """The page over an engine; without a head, prompt lookup is the default drafter."""
+    desk = Desk(engine)
+    drafters = DRAFTERS if has_head else DRAFTERS[1:]
+    with gr.Blocks(title=TITLE, analytics_enabled=False) as page:
+        gr.Markdown(INTRO)
+        with gr.Row():
+            with gr.Column(scale=4, min_width=300):
+                task = gr.Radio([(t.title, t.name) for t in TASKS.values()], value=PROOFREAD.name, label="Task")
+                text = gr.Textbox(
+                    value=PROOFREAD.examples[0], label="Text", info=_hint(PROOFREAD.name), lines=4, max_lines=12
+                )
+                with gr.Row():
+                    run = gr.Button("Run", variant="primary", min_width=100, elem_id="run")
+                    stop = gr.Button("Stop", min_width=100, elem_id="stop")
+                _examples(task, text)
+                drafter = gr.Radio(
+                    drafters, value=drafters[0][1], label="Drafter", info=DRAFTERS_HELP if has_head else NO_HEAD
+                )
+                draft_length = gr.Slider(
+                    0, WIDTH - 1, value=WIDTH - 1, step=1, label="Draft length", info="Tokens guessed for each pass."
+                )
+                profile = gr.Dropdown(
+                    [(_profile(p), key) for key, p in profiles().items()],
+                    value="none",
+                    label="Device profile",
+                    info=PROFILE_HELP,
+                )
+            with gr.Column(scale=7, min_width=300):
+                trace = gr.HTML(
+                    elem_id="trace",
+                    html_template=(HERE / "trace.html").read_text("utf-8"),
+                    css_template=(HERE / "trace.css").read_text("utf-8"),
+                    js_on_load=(HERE / "trace.js").read_text("utf-8"),
+                    apply_default_css=False,
+                )
+        task.change(_retitle, task, text, queue=False, **QUIET)
+        gr.on(
+            [run.click, text.submit],
+            desk.run,
+            [task, text, drafter, draft_length, profile],
+            trace,
+            trigger_mode="multiple",  # a second Run replaces the first
+            concurrency_limit=None,  # the engine queues, and says so
+            **QUIET,
+        )
+        stop.click(desk.stop, queue=False, **QUIET)
+        page.unload(desk.stop)
+    return page
+
+
+def _hint(task: str) -> str:
+    help = TASKS[task].help
+    return f"{help[0].upper()}{help[1:]}."
+
+
+def _profile(profile: Profile) -> str:
+    budget = profile.budget_bytes
+    return profile.name if budget is None else f"{profile.name}: {human(budget)}"
+
+
+def _retitle(task: str) -> dict[str, Any]:
+    return gr.update(info=_hint(task))
+
+
+def _examples(task: gr.Radio, text: gr.Textbox) -> None:
+    """Texts to try: a click fills the box and picks the task."""
+    for t in TASKS.values():
+        gr.Examples(
+            [[t.name, example] for example in t.examples],
+            [task, text],
+            label=f"Examples: {t.title.lower()}",
+            example_labels=[shorten(example, 40, placeholder="…") for example in t.examples],
+            api_visibility="private",
+        )

@@ -1,0 +1,107 @@
+"""What many tests share: the shipped model and its tokenizer, and a tiny random model."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+from mtp_mlx import blas
+
+blas.load()  # before anything imports mlx
+
+import mlx.core as mx  # noqa: E402
+import pytest  # noqa: E402
+from hypothesis import settings  # noqa: E402
+from hypothesis import strategies as st  # noqa: E402
+from mlx.utils import tree_flatten, tree_map  # noqa: E402
+from mlx_lm.models import llama  # noqa: E402
+from mlx_lm.tokenizer_utils import TokenizerWrapper  # noqa: E402
+from mlx_lm.tokenizer_utils import load as load_tokenizer  # noqa: E402
+
+from mtp_mlx import weights  # noqa: E402
+from mtp_mlx.backbone import Backbone, load_backbone  # noqa: E402
+from mtp_mlx.events import Round  # noqa: E402
+
+settings.register_profile("unhurried", deadline=None)  # a busy machine is not a failure
+settings.load_profile("unhurried")
+
+# All that SmolLM2's vocabulary can write; it lacks the bytes of these and of some unassigned characters.
+UNWRITABLE = "\x04\x06\x13\x14\x16\x1d"
+CHARACTERS = st.characters(exclude_categories=["Cs", "Cn"], exclude_characters=UNWRITABLE)
+
+TINY = llama.ModelArgs(
+    model_type="llama",
+    hidden_size=64,
+    num_hidden_layers=4,
+    intermediate_size=128,
+    num_attention_heads=4,
+    num_key_value_heads=2,
+    rms_norm_eps=1e-5,
+    vocab_size=49152,  # the shipped tokenizer's
+    max_position_embeddings=8192,
+    tie_word_embeddings=True,
+)
+
+
+@pytest.fixture(scope="session")
+def backbone() -> Backbone:
+    """The shipped model. Read it, never change it."""
+    return load_backbone(weights.BACKBONE)
+
+
+@pytest.fixture(scope="session")
+def tokenizer() -> TokenizerWrapper:
+    """The shipped tokenizer, without the model."""
+    return load_tokenizer(weights.BACKBONE)
+
+
+@pytest.fixture(scope="session")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Backbone:
+    """A small random llama (4 layers, 64 wide) with the shipped tokenizer; ``tiny.path`` opens as any weights do.
+
+    Its greedy text hardly repeats itself, so a wrong row anywhere shows in what follows.
+    """
+    return load_backbone(make_tiny(tmp_path_factory.mktemp("tiny")))
+
+
+def make_tiny(folder: Path, *, seed: int = 0) -> Path:
+    """Write a tiny random model to ``folder``, in mlx-lm's layout."""
+    mx.random.seed(seed)
+    model = llama.Model(TINY)
+    for layer in model.layers:  # three times the usual size: otherwise each token asks for itself again
+        layer.update(tree_map(lambda array: array * 3 if array.ndim == 2 else array, layer.parameters()))
+    mx.save_safetensors(str(folder / "model.safetensors"), dict(tree_flatten(model.parameters())), {"format": "mlx"})
+    config = {name: value for name, value in vars(TINY).items() if value is not None}
+    (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(weights.BACKBONE / name, folder)
+    weights.write_sums(folder)
+    return folder
+
+
+@st.composite
+def rounds(draw: st.DrawFn) -> Round:
+    """Any round that a decode could yield."""
+    ids = st.integers(0, 49151)
+    drafted = tuple(draw(st.lists(ids, max_size=7)))
+    accepted = draw(st.integers(0, len(drafted)))
+    shares = st.floats(0, 1)
+    probabilities = draw(st.sampled_from([0, len(drafted)]).flatmap(lambda n: st.lists(shares, min_size=n, max_size=n)))
+    if not drafted:
+        kind = "plain"
+    elif accepted < len(drafted):
+        kind = draw(st.sampled_from(["correction", "end"] if accepted else ["correction"]))
+    else:
+        kind = draw(st.sampled_from(["bonus", "end"]))
+    seconds = st.floats(1e-6, 10)
+    return Round(
+        drafted=drafted,
+        probabilities=tuple(probabilities),
+        accepted=accepted,
+        token=None if kind == "end" else draw(ids),
+        kind=kind,
+        margin=draw(st.floats(0, 100)),
+        draft_seconds=draw(seconds),
+        verify_seconds=draw(seconds),
+    )
