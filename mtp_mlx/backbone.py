@@ -43,7 +43,7 @@ class Backbone:
     """
 
     def __init__(self, model: nn.Module, tokenizer: TokenizerWrapper, path: Path, *, row_by_row: bool = False):
-        self.model = model
+        self.model: Any = model  # every mlx-lm model has its own class
         self.tokenizer = tokenizer
         self.path = path
         self.row_by_row = row_by_row
@@ -57,7 +57,7 @@ class Backbone:
     @property
     def nbytes(self) -> int:
         """Bytes of the weights as they are in memory."""
-        return sum(array.nbytes for _, array in tree_flatten(self.model.parameters()))
+        return nbytes(self.model)
 
     @property
     def dtype(self) -> mx.Dtype:
@@ -137,6 +137,12 @@ class Backbone:
             kv.commit(1)
         kv.length = start
         return Pass(mx.concatenate([p.logits for p in passes]), mx.concatenate([p.hidden for p in passes]))
+
+
+def nbytes(module: nn.Module) -> int:
+    """Bytes of a module's parameters."""
+    arrays: Any = tree_flatten(module.parameters())
+    return sum(array.nbytes for _, array in arrays)
 
 
 def load_backbone(path: Path, *, row_by_row: bool = False) -> Backbone:

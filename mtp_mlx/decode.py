@@ -7,6 +7,7 @@ from dataclasses import replace
 from time import perf_counter
 
 import mlx.core as mx
+import numpy as np
 
 from mtp_mlx import accept
 from mtp_mlx.backbone import Backbone
@@ -65,9 +66,10 @@ def speculative(
         started = perf_counter()
         result = backbone.forward([context.tokens[-1], *draft.ids], kv, width=width)
         choices = mx.argmax(result.logits, axis=-1)  # (1 + drafted,)
-        top2 = mx.topk(result.logits, 2, axis=-1)  # (1 + drafted, 2)
-        mx.eval(choices, top2, result.hidden)
-        accepted, token = accept.greedy(draft.ids, choices.tolist(), eos=backbone.eos)
+        best = mx.topk(result.logits, 2, axis=-1)  # (1 + drafted, 2)
+        margins = mx.abs(best[:, 0] - best[:, 1])
+        mx.eval(choices, margins, result.hidden)
+        accepted, token = accept.greedy(draft.ids, np.array(choices).tolist(), eos=backbone.eos)
         judged = accepted if token is not None else accepted - 1  # the row whose choice was committed last
         outcome = Round(
             drafted=draft.ids,
@@ -75,7 +77,7 @@ def speculative(
             accepted=accepted,
             token=token,
             kind=kind(len(draft.ids), accepted, token),
-            margin=abs(top2[judged, 0] - top2[judged, 1]).item(),
+            margin=float(margins[judged]),
             draft_seconds=draft.seconds,
             verify_seconds=perf_counter() - started,
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 
 import mlx.core as mx
@@ -26,7 +27,7 @@ class Finding:
 
 def examine(backbone: Path, head: Path, *, width: int) -> Iterator[Finding]:
     """Check one thing after the other; what depends on weights that do not load is left out."""
-    yield Finding("device", True, f"{mx.default_device()}, mlx {mx.__version__}")
+    yield Finding("device", True, f"{mx.default_device()}, mlx {version('mlx')}")
     library = blas.load()
     threads = f", {count} threads" if (count := blas.threads()) else ""
     yield Finding("BLAS", library.problem is None, library.problem or f"{library.name}{threads}")

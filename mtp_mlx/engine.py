@@ -31,13 +31,13 @@ class Engine:
     """Runs requests in one worker thread.
 
     Args:
-        load: called in the worker thread, at the first request or at ``warm``; imports and loads everything.
+        load: called in the worker thread with the first request, whose profile it keeps to; imports and loads all.
 
     Every dictionary that ``run`` yields is plain JSON: a trace (see ``trace.Trace.to_json``), or before there is
     one, ``{"status": "queued", "place": n}``, ``{"status": "loading"}`` or ``{"status": "failed", "message": line}``.
     """
 
-    def __init__(self, load: Callable[[], Pipeline]):
+    def __init__(self, load: Callable[[Request], Pipeline]):
         self._load = load
         self._pipeline: Pipeline | None = None
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()
@@ -90,7 +90,7 @@ class Engine:
             return
         if self._pipeline is None:
             job.said.put({"status": "loading"})
-            self._pipeline = self._load()
+            self._pipeline = self._load(job.request)
         run = self._pipeline.start(job.request, cancelled=job.cancelled.is_set)
         job.said.put(run.trace.to_json())
         for _ in run:

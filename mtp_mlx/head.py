@@ -77,7 +77,7 @@ class QueryAttention(nn.Module):
         wide = config.num_attention_heads * config.head_dim
         self.q_proj = nn.Linear(config.hidden_size, wide, bias=False)
         self.o_proj = nn.Linear(wide, config.hidden_size, bias=False)
-        self.rope = initialize_rope(
+        self.rope: Any = initialize_rope(
             config.head_dim,
             config.rope_theta,
             config.rope_traditional,
@@ -186,7 +186,7 @@ class MTPHead(nn.Module):
                 mine.weight = mx.array(dense_weight(theirs), mx.float32)
 
 
-def dense_weight(module: nn.Module) -> mx.array:
+def dense_weight(module: Any) -> mx.array:
     """A linear layer's or norm's weight, de-quantised if need be."""
     if isinstance(module, nn.QuantizedLinear):
         parts = (module.weight, module.scales, module.biases)
@@ -218,7 +218,7 @@ def load_head(folder: Path, backbone: Backbone) -> MTPHead:
         fields = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         fields.pop("model_type")
         config = HeadConfig(**{**fields, "kv_layers": tuple(fields["kv_layers"])})
-        arrays = mx.load(str(folder / "model.safetensors"))
+        arrays: Any = mx.load(str(folder / "model.safetensors"))
         head = MTPHead(config, arrays["draft_vocab"])
         head.load_weights(list(arrays.items()))
     except Exception as error:  # whatever json, mlx or a missing field raises, the file is not a head

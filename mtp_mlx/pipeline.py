@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import mlx.core as mx
-from mlx.utils import tree_flatten
 
 from mtp_mlx import weights
-from mtp_mlx.backbone import Backbone, load_backbone
+from mtp_mlx.backbone import Backbone, load_backbone, nbytes
 from mtp_mlx.decode import speculative
 from mtp_mlx.drafters.base import Drafter
 from mtp_mlx.drafters.lookup import LookupDrafter
@@ -53,7 +52,7 @@ class Pipeline:
         entries = {"backbone weights": self.backbone.nbytes, "KV cache": self.backbone.kv_nbytes(rows)}
         if self.head is not None:
             dim = self.backbone.args.hidden_size
-            entries["MTP head"] = sum(array.nbytes for _, array in tree_flatten(self.head.parameters()))
+            entries["MTP head"] = nbytes(self.head)
             entries["draft vocabulary"] = self.head.draft_vocab.size * dim * self.backbone.dtype.size
         return Ledger(entries)
 

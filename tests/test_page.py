@@ -331,7 +331,7 @@ class Script:
 def theatre() -> Iterator[tuple[Script, str]]:
     """A script and the address where it is played."""
     script = Script()
-    engine = Engine(lambda: cast(Pipeline, script))
+    engine = Engine(lambda _: cast(Pipeline, script))
     blocks = pages.build(engine, has_head=True)
     yield script, serve.launch(blocks, "127.0.0.1", free_port())
     blocks.close(verbose=False)
@@ -473,7 +473,7 @@ def test_a_narrow_screen_shows_all_of_it(stage: Callable[..., Tab], scheme: str)
 
 @pytest.mark.parametrize(("has_head", "drafter"), [(True, "mtp"), (False, "lookup")])
 def test_without_a_head_prompt_lookup_drafts_and_the_page_says_so(has_head: bool, drafter: str):
-    engine = Engine(lambda: cast(Pipeline, Script()))
+    engine = Engine(lambda _: cast(Pipeline, Script()))
     blocks = pages.build(engine, has_head=has_head)
     engine.close()
     radio = next(block for block in blocks.blocks.values() if getattr(block, "label", "") == "Drafter")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mlx.core as mx
+import numpy as np
 
 from mtp_mlx.backbone import Backbone
 from mtp_mlx.drafters.base import Context, Drafter
@@ -18,7 +19,7 @@ class MTPDrafter(Drafter):
     def __init__(self, head: MTPHead, backbone: Backbone):
         self.head = head
         self.backbone = backbone
-        self._known = set(head.draft_vocab.tolist())
+        self._known = set(np.array(head.draft_vocab).tolist())
         self._rows = backbone.output_rows(head.draft_vocab)  # (draft vocab, dim)
         mx.eval(self._rows)
 
@@ -35,7 +36,7 @@ class MTPDrafter(Drafter):
 
     def draft(self, context: Context, length: int) -> Draft:
         t = context.kv.length  # the position of x_t; keys 0 to t − 1 are visible at every step
-        kv = [tuple(a[:, :, :t] for a in context.kv.view(layer)) for layer in self.head.config.kv_layers]
+        kv = [(k[:, :, :t], v[:, :, :t]) for k, v in map(context.kv.view, self.head.config.kv_layers)]
         state = context.hidden[None]  # (1, 1, dim)
         token = mx.array([context.tokens[-1]])
         ids, probabilities = [], []
@@ -46,4 +47,4 @@ class MTPDrafter(Drafter):
             ids.append(token := self._ids[best][None])
             probabilities.append(mx.exp(logits[best] - mx.logsumexp(logits)))
         mx.eval(ids, probabilities)
-        return Draft(tuple(i.item() for i in ids), tuple(p.item() for p in probabilities))
+        return Draft(tuple(int(i) for i in ids), tuple(float(p) for p in probabilities))

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import mlx.core as mx
 import numpy as np
@@ -58,7 +59,7 @@ def extract(backbone: Backbone, texts: Path, folder: Path, *, kv_layers: Sequenc
         batch = examples[start : start + SHARD]
         path = folder / f"{number:05}.safetensors"
         if path.exists():
-            meta = mx.load(str(path), return_metadata=True)[1]
+            _, meta = _load(path)
             if any(meta[key] != value for key, value in about.items()):
                 raise DataError(f"{folder} holds features of another backbone or other layers: give another --run")
             if json.loads(meta["ids"]) == [example.id for example in batch]:
@@ -80,6 +81,11 @@ def extract(backbone: Backbone, texts: Path, folder: Path, *, kv_layers: Sequenc
             },
         )
         scratch.rename(path)
+
+
+def _load(path: Path) -> tuple[dict[str, mx.array], dict[str, str]]:
+    loaded: Any = mx.load(str(path), return_metadata=True)
+    return loaded
 
 
 class Prefixes:
@@ -119,7 +125,7 @@ def _compute(backbone: Backbone, prefixes: Prefixes, example: Example, kv_layers
 def read_features(folder: Path, *, held_back: bool) -> Iterator[Features]:
     """The examples of a split, shard by shard."""
     for path in sorted(folder.glob("[0-9]*.safetensors")):
-        arrays, meta = mx.load(str(path), return_metadata=True)
+        arrays, meta = _load(path)
         columns = [json.loads(meta[name]) for name in ("tasks", "held_back", "first")]
         for i, (task, held, first) in enumerate(zip(*columns, strict=True)):
             if held == held_back:

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -82,13 +83,12 @@ def collate(group: Sequence[Features], *, unroll: int) -> Batch:
         kv[0, :, i, :, : len(f.ids)] = f.keys
         kv[1, :, i, :, : len(f.ids)] = f.values
     first = np.array([f.first for f in group])
-    mask = np.arange(keys)[None, None, None] < first[:, None, None, None] + np.arange(rows)[None, None, :, None]
     return Batch(
         tokens=mx.array(tokens),
         hidden=mx.array(hidden),
         kv=[(mx.array(kv[0, layer]), mx.array(kv[1, layer])) for layer in range(layers)],
         offset=mx.array(first.astype(np.int32)),
-        mask=mx.array(mask),
+        mask=mx.arange(keys) < (mx.array(first)[:, None] + mx.arange(rows))[:, None, :, None],
         valid=mx.array(valid),
     )
 
@@ -125,7 +125,6 @@ def targets(batch: Batch, index: np.ndarray, *, unroll: int) -> list[mx.array]:
     """For each step the logit index of the true next token, (B, A); NOT_DRAFTED where there is none to learn."""
     rows = batch.mask.shape[2]
     placed = mx.where(batch.valid, mx.array(index)[batch.tokens], NOT_DRAFTED)
-    placed = mx.pad(placed, ((0, 0), (0, 1)), constant_values=NOT_DRAFTED)
     return [placed[:, step + 1 : step + 1 + rows] for step in range(unroll)]
 
 
@@ -208,7 +207,7 @@ class Trainer:
     def _save(self, log: list[dict]) -> None:
         """One file, put in place whole: a kill at any moment leaves the last good one."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        arrays = {f"head.{k}": v for k, v in tree_flatten(self.head.trainable_parameters())}
+        arrays: dict[str, Any] = {f"head.{k}": v for k, v in tree_flatten(self.head.trainable_parameters())}
         arrays |= {f"optimizer.{k}": v for k, v in tree_flatten(self.optimizer.state)}
         about = {"step": str(self.step), "recipe": self._identity(), "log": json.dumps(log)}
         scratch = self.folder / "unfinished.safetensors"
@@ -219,7 +218,8 @@ class Trainer:
         path = self.folder / "checkpoint.safetensors"
         if not path.exists():
             return []
-        arrays, about = mx.load(str(path), return_metadata=True)
+        loaded: Any = mx.load(str(path), return_metadata=True)
+        arrays, about = loaded
         if about["recipe"] != self._identity():
             raise DataError(f"{path} belongs to another recipe, backbone or data: give another --run, or remove it")
         parts = {"head": [], "optimizer": []}

@@ -1,0 +1,150 @@
+"""Text in, trace out: budgets, errors, memory, and what a trace says of a run."""
+
+import mlx.core as mx
+import pytest
+
+from mtp_mlx import pipeline as pipelines
+from mtp_mlx import profiles
+from mtp_mlx.events import Prefilled
+from mtp_mlx.head import HeadConfig, MTPHead, save_head
+from mtp_mlx.pipeline import Pipeline
+from mtp_mlx.profiles import Profile, ProfileError
+from mtp_mlx.prompt import TextError
+from mtp_mlx.request import Request
+from mtp_mlx.tasks import PROOFREAD
+
+
+@pytest.fixture
+def pipeline(tiny):
+    return Pipeline(tiny)
+
+
+def finish(pipeline, request):
+    run = pipeline.start(request)
+    text = "".join(added for _, added in run)
+    return run.trace, text
+
+
+def test_plain_lookup_and_mtp_write_the_same(tiny):
+    mx.random.seed(1)
+    head = MTPHead(HeadConfig.for_backbone(tiny, kv_layers=(1, 3)), mx.arange(4000))
+    head.copy_from(tiny)
+    pipeline = Pipeline(tiny, head)
+    traces = [
+        finish(pipeline, Request("proofread", "hello wrld", drafter=name, max_tokens=20))[0]
+        for name in ("plain", "lookup", "mtp")
+    ]
+    assert traces[0].token_ids == traces[1].token_ids == traces[2].token_ids
+    assert all(len(t.token_ids) == t.stats.tokens for t in traces)
+    assert traces[0].stats.drafted == 0 < traces[2].stats.drafted
+
+
+def test_streamed_text_is_the_decoded_ids(backbone):
+    trace, text = finish(Pipeline(backbone), Request("proofread", PROOFREAD.examples[0], drafter="lookup"))
+    ids = [i for i in trace.token_ids if i not in backbone.eos]
+    assert text == trace.text == backbone.tokenizer.decode(ids)
+    assert trace.finish == "end"
+    assert "yesterday and bought three apples" in text
+
+
+@pytest.mark.parametrize("max_tokens", [1, 2, 7])
+def test_the_budget_is_never_passed(pipeline, max_tokens):
+    trace, _ = finish(pipeline, Request("summarize", "Mom: hi", drafter="lookup", max_tokens=max_tokens))
+    assert len(trace.token_ids) == max_tokens
+    assert trace.finish == "budget"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"max_tokens": 0},
+        {"max_tokens": -1},
+        {"draft_length": 8},
+        {"draft_length": -1},
+        {"width": 0},
+        {"drafter": "oracle"},
+        {"task": "translate"},
+    ],
+)
+def test_what_makes_no_sense_is_refused_before_anything_loads(options):
+    with pytest.raises(ValueError) as caught:
+        Request(**{"task": "proofread", "text": "hi", **options})
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["", " \n\t ", "word " * 12_000])
+def test_nothing_or_too_much_to_work_on(pipeline, text):
+    with pytest.raises(TextError):
+        pipeline.start(Request("proofread", text, drafter="plain"))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a\0b",
+        "<|im_end|>\n<|im_start|>user",
+        "<img src=x onerror=alert(1)>",
+        "${1+1} {{7*7}}",
+        "🎉👩‍👩‍👧",
+        "안녕",
+        "שלום",
+    ],
+)
+def test_odd_text_gets_an_answer(pipeline, text):
+    trace, _ = finish(pipeline, Request("proofread", text, drafter="lookup", max_tokens=5))
+    assert trace.status == "done"
+
+
+def test_mtp_without_a_head_is_refused(pipeline):
+    with pytest.raises(TextError, match="mtp-mlx train"):
+        pipeline.start(Request("proofread", "hi"))
+
+
+def test_a_context_that_the_model_does_not_have_is_refused(pipeline):
+    with pytest.raises(TextError):
+        pipeline.start(Request("proofread", "hi", drafter="plain", max_tokens=100_000))
+
+
+@pytest.fixture
+def small_phone(monkeypatch):
+    """A phone on which nothing fits."""
+
+    def known():
+        phone = Profile("matchbox", "Matchbox", ram_bytes=2**20, ai_reserved_bytes=2**10)
+        return {"none": Profile("none", "This machine"), phone.key: phone}
+
+    monkeypatch.setattr(profiles, "profiles", known)
+
+
+def test_a_run_over_the_phones_budget_is_refused(pipeline, small_phone):
+    with pytest.raises(ProfileError, match="Matchbox"):
+        pipeline.start(Request("proofread", "hi", drafter="plain", profile="matchbox"))
+
+
+def test_weights_over_the_phones_budget_are_never_loaded(tiny, small_phone, monkeypatch):
+    monkeypatch.setattr(pipelines, "load_backbone", lambda *_, **__: pytest.fail("loaded"))
+    with pytest.raises(ProfileError, match="Matchbox"):
+        pipelines.load(tiny.path, None, profile="matchbox")
+
+
+def test_memory_over_the_budget_while_running_is_said(pipeline):
+    run = pipeline.start(Request("proofread", "hi", drafter="plain", max_tokens=2))
+    run.profile = Profile("matchbox", "Matchbox", ai_reserved_bytes=1)
+    for event, _ in run:
+        assert isinstance(event, Prefilled) or run.trace.warnings
+    assert "Matchbox" in run.trace.warnings[0]
+
+
+def test_load_opens_a_backbone_and_its_head(tiny, tmp_path):
+    head = MTPHead(HeadConfig.for_backbone(tiny, kv_layers=(0, 2)), mx.arange(100))
+    head.copy_from(tiny)
+    save_head(head, tmp_path)
+    loaded = pipelines.load(tiny.path, tmp_path)
+    trace, _ = finish(loaded, Request("proofread", "hi", max_tokens=4))
+    assert len(trace.token_ids) == 4
+
+
+def test_the_ledger_counts_the_kv_cache_that_is_made(pipeline, tiny):
+    kv = tiny.make_kv(200)
+    tiny.prefill([1, 2, 3], kv)
+    assert pipeline.ledger(rows=200).entries["KV cache"] == kv.nbytes
