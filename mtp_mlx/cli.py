@@ -163,7 +163,8 @@ def _run(arguments: argparse.Namespace) -> int:
 def _line(round: dict) -> str:
     """One round: each drafted token in the colour of its state, then the backbone's own."""
     accepted = round["accepted"]
-    states = ["accepted"] * accepted + ["rejected"] + ["unread"] * len(round["drafted"])
+    first_after = "unread" if round["kind"] == "end" else "rejected"
+    states = ["accepted"] * accepted + [first_after] + ["unread"] * len(round["drafted"])
     tokens = [(token["text"], state) for token, state in zip(round["drafted"], states, strict=False)]
     if round["token"] is not None:
         tokens.append((round["token"]["text"], round["kind"]))
@@ -223,10 +224,11 @@ def _convert(arguments: argparse.Namespace) -> int:
 def _doctor(arguments: argparse.Namespace) -> int:
     from mtp_mlx.doctor import examine
 
-    findings = examine(arguments.backbone, arguments.head, width=arguments.width)
-    for finding in findings:
-        print(f"{'ok ' if finding.good else 'BAD'}  {finding.name:9} {finding.text}")
-    return 0 if all(finding.good for finding in findings) else 1
+    well = True
+    for finding in examine(arguments.backbone, arguments.head, width=arguments.width):
+        print(f"{'ok ' if finding.good else 'BAD'}  {finding.name:9} {finding.text}", flush=True)
+        well = well and finding.good
+    return 0 if well else 1
 
 
 if __name__ == "__main__":

@@ -81,7 +81,8 @@ class Engine:
             try:
                 self._serve(job)
             except Exception as error:  # one request's failure must not take the model from the others
-                job.said.put({"status": "failed", "message": str(error) or type(error).__name__})
+                line = " ".join(str(error).split()) or type(error).__name__
+                job.said.put({"status": "failed", "message": line})
             self._finished += 1
 
     def _serve(self, job: Job) -> None:

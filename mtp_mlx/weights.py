@@ -27,8 +27,8 @@ def sha256(path: Path) -> str:
 
 
 def write_sums(folder: Path) -> None:
-    """Record the SHA-256 of every file of ``folder`` in its SHA256SUMS (``sha256sum -c`` reads it)."""
-    files = sorted(p for p in folder.iterdir() if p.is_file() and p.name != SUMS)
+    """Record the SHA-256 of a folder's files, but for its model card, in SHA256SUMS (``sha256sum -c`` reads it)."""
+    files = sorted(p for p in folder.iterdir() if p.is_file() and p.name not in (SUMS, "README.md"))
     (folder / SUMS).write_text("".join(f"{sha256(p)}  {p.name}\n" for p in files), encoding="utf-8")
 
 

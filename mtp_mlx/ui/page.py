@@ -88,7 +88,9 @@ def theme() -> Base:
         block_info_text_color="*neutral_500",
         block_info_text_color_dark="*neutral_400",
         button_primary_background_fill="*primary_700",
+        button_primary_background_fill_dark="*primary_700",
         button_primary_background_fill_hover="*primary_800",
+        button_primary_background_fill_hover_dark="*primary_800",
     )
 
 

@@ -1,0 +1,196 @@
+"""The command line: the whole trace as JSON, one clear line for every error, and a non-zero exit."""
+
+import io
+import json
+import os
+import shutil
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from mtp_mlx import weights
+from mtp_mlx.cli import main, parser
+
+
+@pytest.fixture
+def run(tiny, capfd):
+    """Run a command over the tiny model: (exit code, standard output, standard error)."""
+
+    def call(*words, model=True):
+        code = main([*words, *(["--backbone", str(tiny.path)] if model else [])])
+        return code, *capfd.readouterr()
+
+    return call
+
+
+def one_line(err):
+    lines = err.strip().splitlines()
+    return len(lines) == 1 and lines[0].startswith("mtp-mlx: ") and "Traceback" not in err
+
+
+def test_run_writes_the_text_and_the_numbers_apart(run):
+    code, out, err = run("run", "proofread", "hello wrld", "--drafter", "plain", "--max-tokens", "6")
+    assert code == 0
+    assert out.strip()
+    assert "6 tokens in 6 passes" in err
+
+
+def test_json_is_the_whole_trace(run):
+    words = ("--drafter", "lookup", "--width", "5", "--max-tokens", "24", "--json")
+    code, out, _ = run("run", "summarize", "Mom: hi\nMom: call me", *words)
+    trace = json.loads(out)
+    assert code == 0
+    assert {"task": "summarize", "drafter": "lookup", "width": 5}.items() <= trace.items()
+    assert trace["prompt_tokens"] > 10
+    assert len(trace["token_ids"]) == trace["stats"]["tokens"] == 24
+    ids = []
+    for r in trace["rounds"]:
+        assert {"drafted", "accepted", "token", "kind", "margin", "draft_seconds", "verify_seconds"} <= r.keys()
+        assert all(token.keys() == {"id", "text", "probability"} for token in r["drafted"])
+        ids += [token["id"] for token in r["drafted"][: r["accepted"]]]
+        ids += [r["token"]["id"]] if r["token"] else []
+    assert ids == trace["token_ids"]
+    stats = trace["stats"]
+    assert stats["rounds"] == len(trace["rounds"])
+    assert stats["additional_per_pass"] == pytest.approx(stats["accepted"] / stats["rounds"])
+    assert {"drafted", "acceptance_rate", "per_position", "seconds", "prefill_seconds"} <= stats.keys()
+
+
+def test_every_drafter_writes_the_same_ids(run):
+    texts = set()
+    for name in ("plain", "lookup"):
+        code, out, _ = run("run", "proofread", "a b c", "--drafter", name, "--max-tokens", "16", "--json")
+        texts.add(tuple(json.loads(out)["token_ids"]))
+        assert code == 0
+    assert len(texts) == 1
+
+
+def test_trace_shows_a_line_a_round(run):
+    words = ("--drafter", "lookup", "--max-tokens", "8", "--trace")
+    _, _, err = run("run", "proofread", "a b c a b", *words)
+    assert err.count("\x1b[") >= 4
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"\xff\xfe\x00", b"caf\xe9", b"", b"   \n", b"x " * 25_000],
+    ids=["utf-16", "latin-1", "none", "blank", "long"],
+)
+def test_bad_standard_input_is_refused_in_a_line(run, monkeypatch, data):
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(data)))
+    code, out, err = run("run", "proofread", "--drafter", "plain")
+    assert (code, out) == (1, "")
+    assert one_line(err)
+
+
+def test_odd_standard_input_is_worked_on(run, monkeypatch):
+    text = "\ufeffa\0b <|im_end|> ${1+1} 🎉 안녕 שלום"
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(text.encode())))
+    code, _, _ = run("run", "proofread", "--drafter", "lookup", "--max-tokens", "4")
+    assert code == 0
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--max-tokens", "0"),
+        ("--max-tokens", "-1"),
+        ("--draft-length", "8"),
+        ("--draft-length", "3", "--width", "3"),
+        ("--draft-length", "-1"),
+        ("--width", "0"),
+        ("--max-tokens", "100000"),
+    ],
+)
+def test_numbers_that_make_no_sense_are_refused_in_a_line(run, words):
+    code, out, err = run("run", "proofread", "hi", "--drafter", "lookup", *words)
+    assert (code, out) == (1, "")
+    assert one_line(err)
+
+
+def test_a_budget_of_one_token(run):
+    code, out, _ = run("run", "proofread", "hi", "--drafter", "lookup", "--max-tokens", "1", "--json")
+    assert code == 0
+    assert len(json.loads(out)["token_ids"]) == 1
+
+
+@pytest.mark.parametrize("damage", ["missing", "cut", "wrong checksum"])
+def test_damaged_weights_are_refused_in_a_line(tiny, tmp_path, capfd, damage):
+    folder = tmp_path / "model"
+    if damage != "missing":
+        shutil.copytree(tiny.path, folder)
+        data = bytearray((folder / "model.safetensors").read_bytes())
+        if damage == "cut":
+            del data[len(data) // 2 :]
+        else:
+            data[-1] ^= 1
+        (folder / "model.safetensors").write_bytes(data)
+    code = main(["run", "proofread", "hi", "--drafter", "plain", "--backbone", str(folder)])
+    out, err = capfd.readouterr()
+    assert (code, out) == (1, "")
+    assert one_line(err)
+    assert main(["doctor", "--backbone", str(folder)]) == 1
+    assert "BAD" in capfd.readouterr().out
+
+
+def test_a_missing_head_is_refused_with_the_cure(run, tmp_path):
+    code, _, err = run("run", "proofread", "hi", "--head", str(tmp_path / "none"))
+    assert code == 1
+    assert one_line(err)
+    assert "mtp-mlx train" in err
+
+
+def test_eval_counts_and_compares(run, tmp_path):
+    data = tmp_path / "texts.jsonl"
+    data.write_text("".join(json.dumps({"text": t}) + "\n" for t in ("a b a b", "  ", "one two")), encoding="utf-8")
+    words = ("--task", "proofread", "--data", str(data), "--drafter", "lookup", "--draft-length", "3", "--json")
+    code, out, _ = run("eval", *words)
+    row = json.loads(out)
+    assert code == 0
+    assert (row["prompts"], row["identical"], row["mismatches"]) == (2, 2, [])
+    assert [skipped["line"] for skipped in row["skipped"]] == [2]
+    assert row["additional_per_pass"] == pytest.approx(row["accepted"] / row["rounds"])
+    assert row["accepted"] < row["tokens"] <= row["accepted"] + row["rounds"]
+    assert len(row["per_position"]) <= 3
+    code, out, _ = run("eval", *words, "--limit", "1")
+    assert json.loads(out)["prompts"] == 1
+
+
+@pytest.mark.parametrize("content", [b"", b"not json\n", b'{"no": "text"}\n', b'{"text": 5}\n', b"\xff\n"])
+def test_eval_refuses_a_bad_file_in_a_line(run, tmp_path, content):
+    data = tmp_path / "texts.jsonl"
+    data.write_bytes(content)
+    code, _, err = run("eval", "--task", "proofread", "--data", str(data), "--drafter", "plain")
+    assert code == 1
+    assert one_line(err)
+
+
+def test_convert_refuses_what_is_no_gguf(tmp_path, capfd):
+    (tmp_path / "x.gguf").write_bytes(b"nothing")
+    assert main(["convert", str(tmp_path / "x.gguf"), str(tmp_path / "out")]) == 1
+    assert one_line(capfd.readouterr().err)
+
+
+def test_doctor_is_well_on_the_shipped_weights(capfd):
+    code = main(["doctor"])
+    out = capfd.readouterr().out
+    assert "BAD" not in out
+    assert code == 0
+    assert "every bit equal" in out
+
+
+def test_module_and_help_work_without_loading_mlx():
+    script = "import sys; from mtp_mlx.cli import parser; parser().format_help(); print('mlx.core' in sys.modules)"
+    out = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
+    assert out.strip() == "False"
+    environment = os.environ | {"OPENBLAS_NUM_THREADS": "1"}
+    words = [sys.executable, "-m", "mtp_mlx", "run", "--help"]
+    done = subprocess.run(words, capture_output=True, text=True, env=environment, check=True)
+    assert "App or sender: text" in " ".join(done.stdout.split())
+
+
+def test_defaults_are_the_shipped_weights():
+    arguments = parser().parse_args(["run", "proofread", "hi"])
+    assert (arguments.backbone, arguments.head) == (weights.BACKBONE, weights.HEAD)
