@@ -16,6 +16,7 @@ from mtp_mlx.drafters.lookup import LookupDrafter
 from mtp_mlx.drafters.mtp import MTPDrafter
 from mtp_mlx.events import Event
 from mtp_mlx.head import MTPHead, load_head
+from mtp_mlx.probe import ProbeResult, probe
 from mtp_mlx.profiles import Ledger, Profile, admit, get, watch
 from mtp_mlx.prompt import Prompt, TextError, encode
 from mtp_mlx.request import Request
@@ -36,7 +37,7 @@ class Run:
         for event in self.events:
             added = self.trace.add(event)
             if warning := watch(self.profile, mx.get_active_memory()):
-                self.trace.warn(warning)
+                self.trace.warn("memory", warning)
             yield event, added
 
 
@@ -46,6 +47,13 @@ class Pipeline:
     def __init__(self, backbone: Backbone, head: MTPHead | None = None):
         self.backbone = backbone
         self.head = head
+        self._probed: dict[int, ProbeResult] = {}
+
+    def probe(self, width: int) -> ProbeResult:
+        """Whether decoding at this width is exact on this device; computed once a width."""
+        if width not in self._probed:
+            self._probed[width] = probe(self.backbone, width=width)
+        return self._probed[width]
 
     def ledger(self, *, rows: int) -> Ledger:
         """What a run takes whose KV cache holds ``rows`` rows, in bytes."""
@@ -102,6 +110,8 @@ class Pipeline:
             decode=self.backbone.tokenizer.decode,
             eos=self.backbone.eos,
         )
+        if not (result := self.probe(request.width)).exact:
+            trace.warn("exactness", str(result))
         events = speculative(
             self.backbone,
             prompt.ids,

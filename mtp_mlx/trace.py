@@ -40,7 +40,7 @@ class Trace:
     token_ids: list[int] = field(default_factory=list)
     rounds: list[dict[str, Any]] = field(default_factory=list)
     stats: Stats = field(default_factory=Stats)
-    _warning: str | None = None
+    _warnings: dict[str, str] = field(default_factory=dict)
     _shown: int = 0  # how many token ids are whole in ``text``
     _ahead: int = 0  # how many characters of the ids after them are in it, too
 
@@ -91,14 +91,14 @@ class Trace:
     def _token(self, id: int, probability: float | None) -> dict[str, Any]:
         return {"id": id, "text": self.decode([id]), "probability": probability}
 
-    def warn(self, line: str) -> None:
-        """Put a warning in the place of the last one that was given."""
-        self._warning = line
+    def warn(self, about: str, line: str) -> None:
+        """Add a warning; of one matter only the newest is kept."""
+        self._warnings[about] = line
 
     @property
     def warnings(self) -> list[str]:
         """What a reader should know about this run, one line each."""
-        lines = [self._warning] if self._warning else []
+        lines = list(self._warnings.values())
         if self.drafter == "mtp" and self.stats.drafted >= FAULT_AFTER and self.stats.accepted == 0:
             lines.append(
                 "Not one draft token was accepted. The text is right, the MTP head is not: "

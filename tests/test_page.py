@@ -302,7 +302,7 @@ class Script:
         def __iter__(self) -> Iterator[tuple[Event, str]]:
             for event in self.events():
                 if self.script.warning:
-                    self.trace.warn(self.script.warning)
+                    self.trace.warn("test", self.script.warning)
                 yield event, self.trace.add(event)
 
         def events(self) -> Iterator[Event]:

@@ -2,6 +2,7 @@
 
 import mlx.core as mx
 import pytest
+from test_probe import Uneven
 
 from mtp_mlx import pipeline as pipelines
 from mtp_mlx import profiles
@@ -133,6 +134,15 @@ def test_memory_over_the_budget_while_running_is_said(pipeline):
     for event, _ in run:
         assert isinstance(event, Prefilled) or run.trace.warnings
     assert "Matchbox" in run.trace.warnings[0]
+
+
+def test_a_device_that_is_not_exact_is_said_so_and_row_by_row_is_offered(tiny):
+    trace, _ = finish(Pipeline(Uneven(tiny)), Request("proofread", "hi", drafter="lookup", max_tokens=2))
+    assert "--row-by-row" in trace.warnings[0]
+    slow = Uneven(tiny)
+    slow.row_by_row = True
+    trace, _ = finish(Pipeline(slow), Request("proofread", "hi", drafter="lookup", max_tokens=2))
+    assert trace.warnings == []
 
 
 def test_load_opens_a_backbone_and_its_head(tiny, tmp_path):
