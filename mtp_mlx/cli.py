@@ -10,7 +10,7 @@ from pathlib import Path
 
 from mtp_mlx import __version__, blas, weights
 from mtp_mlx.profiles import profiles
-from mtp_mlx.request import DRAFTERS, WIDTH, Request
+from mtp_mlx.request import DRAFT_LENGTH, DRAFTERS, WIDTH, Request
 from mtp_mlx.tasks import TASKS
 
 STATES = {"accepted": "32", "rejected": "9;31", "unread": "2", "correction": "33", "bonus": "36", "plain": "0"}
@@ -89,7 +89,9 @@ def _models(command: argparse.ArgumentParser) -> None:
 
 def _decoding(command: argparse.ArgumentParser) -> None:
     command.add_argument("--drafter", choices=DRAFTERS, default="mtp")
-    command.add_argument("--draft-length", type=int, metavar="K", help="tokens to draft a round (default: width - 1)")
+    command.add_argument(
+        "--draft-length", type=int, metavar="K", help=f"tokens to draft a round (default: {DRAFT_LENGTH})"
+    )
     command.add_argument("--width", type=int, default=WIDTH, metavar="W", help=f"rows of a verify pass ({WIDTH})")
     command.add_argument("--profile", choices=sorted(profiles()), default="none", help="keep a phone's memory budget")
     command.add_argument("--row-by-row", action="store_true", help="verify each token in its own pass: slow, safe")

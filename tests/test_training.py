@@ -180,6 +180,10 @@ def test_training_goes_on_after_a_kill_with_the_same_result(tiny, features, tmp_
 def test_the_whole_command_makes_a_head_that_loads(tiny, data, tmp_path):
     recipe = Recipe(kv_layers=(1, 3), draft_vocab=256, epochs=1, unroll=2, anchors=256)
     log = train(data, tmp_path / "run", tmp_path / "head", backbone=tiny.path, recipe=recipe, per_task=3)
+    held_back = {row["text"] for row in rows(24) if is_held_back(row)}
+    for task in TASKS:
+        for line in (tmp_path / "run" / f"held-back-{task}.jsonl").read_text(encoding="utf-8").splitlines():
+            assert json.loads(line)["text"] in held_back
     head = load_head(tmp_path / "head", tiny)
     assert head.config.kv_layers == (1, 3)
     assert tiny.eos <= set(np.array(head.draft_vocab).tolist())

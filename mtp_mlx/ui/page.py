@@ -14,7 +14,7 @@ from gradio.themes import Base, Default
 
 from mtp_mlx.engine import Engine, Job
 from mtp_mlx.profiles import Profile, human, profiles
-from mtp_mlx.request import WIDTH, Request
+from mtp_mlx.request import DRAFT_LENGTH, WIDTH, Request
 from mtp_mlx.tasks import PROOFREAD, TASKS
 
 HERE = Path(__file__).parent
@@ -114,7 +114,7 @@ def build(engine: Engine, *, has_head: bool) -> gr.Blocks:
                     drafters, value=drafters[0][1], label="Drafter", info=DRAFTERS_HELP if has_head else NO_HEAD
                 )
                 draft_length = gr.Slider(
-                    0, WIDTH - 1, value=WIDTH - 1, step=1, label="Draft length", info="Tokens guessed for each pass."
+                    0, WIDTH - 1, value=DRAFT_LENGTH, step=1, label="Draft length", info="Tokens guessed for each pass."
                 )
                 profile = gr.Dropdown(
                     [(_profile(p), key) for key, p in profiles().items()],
