@@ -67,6 +67,8 @@ def parser() -> argparse.ArgumentParser:
     train.add_argument("--per-task", type=_positive, metavar="N", help="at most N texts of each task")
     train.add_argument("--epochs", type=_positive, metavar="N")
     train.add_argument("--unroll", type=_positive, metavar="K")
+    train.add_argument("--learning-rate", type=float, metavar="R", help="the peak of the schedule")
+    train.add_argument("--from-head", type=Path, metavar="DIR", help="go on from a trained head")
     train.add_argument("--kv-layers", type=_layers, metavar="L,L", help="backbone layers to read, one a head layer")
     train.set_defaults(command=_train)
 
@@ -202,7 +204,7 @@ def _train(arguments: argparse.Namespace) -> int:
     from mtp_mlx.training.job import train
     from mtp_mlx.training.trainer import Recipe
 
-    chosen = {name: getattr(arguments, name) for name in ("epochs", "unroll", "kv_layers")}
+    chosen = {name: getattr(arguments, name) for name in ("epochs", "unroll", "kv_layers", "learning_rate")}
     recipe = Recipe(**{name: value for name, value in chosen.items() if value is not None})
     train(
         arguments.data,
@@ -211,6 +213,7 @@ def _train(arguments: argparse.Namespace) -> int:
         backbone=arguments.backbone,
         recipe=recipe,
         per_task=arguments.per_task,
+        from_head=arguments.from_head,
     )
     return 0
 

@@ -1,6 +1,7 @@
 """Training: on-policy texts, cached features, a trainer that learns and resumes; only the head changes."""
 
 import json
+from dataclasses import replace
 
 import mlx.core as mx
 import numpy as np
@@ -9,7 +10,7 @@ from mlx.utils import tree_flatten
 
 from mtp_mlx.decode import plain
 from mtp_mlx.events import Round
-from mtp_mlx.head import load_head
+from mtp_mlx.head import load_head, save_head
 from mtp_mlx.prompt import encode
 from mtp_mlx.tasks import PROOFREAD, TASKS
 from mtp_mlx.training.features import extract, read_features
@@ -191,3 +192,17 @@ def test_the_whole_command_makes_a_head_that_loads(tiny, data, tmp_path):
     assert kept["log"] == log
     assert PROOFREAD.name in log[-1]["by_task"] or log[-1]["by_task"] == {}
     assert head.draft_vocab.dtype == mx.int32
+
+
+def test_a_trained_head_is_gone_on_from(tiny, features, tmp_path):
+    train_set = list(read_features(features, held_back=False))[:8]
+    first = Trainer(tiny, replace(RECIPE, epochs=2), train_set, tmp_path / "first")
+    first.run(held_back=train_set)
+    save_head(first.head, tmp_path / "head")
+    second = Trainer(tiny, RECIPE, train_set, tmp_path / "second", start=load_head(tmp_path / "head", tiny))
+    assert np.array_equal(np.array(second.head.draft_vocab), np.array(first.head.draft_vocab))
+    loss = [float(trainer._loss(train_set[:2], 0.0)) for trainer in (first, second)]
+    assert loss[0] == pytest.approx(loss[1], rel=1e-2)  # float16 in the file
+    before = np.array(second.head.pre.weight)
+    second.run(held_back=[])
+    assert not np.array_equal(before, np.array(second.head.pre.weight))

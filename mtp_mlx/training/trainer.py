@@ -129,18 +129,24 @@ def targets(batch: Batch, index: np.ndarray, *, unroll: int) -> list[mx.array]:
 
 
 class Trainer:
-    """Trains one head; ``run`` goes on from the last checkpoint of its folder."""
+    """Trains one head; ``run`` goes on from the last checkpoint of its folder.
 
-    def __init__(self, backbone: Backbone, recipe: Recipe, train: list[Features], folder: Path):
+    Args:
+        start: a trained head to go on from, its draft vocabulary and layers included; by default a new one.
+    """
+
+    def __init__(
+        self, backbone: Backbone, recipe: Recipe, train: list[Features], folder: Path, *, start: MTPHead | None = None
+    ):
         if not train:
             raise DataError("no examples to train on: generate more texts")
         self.backbone = backbone
         self.recipe = recipe
         self.train = train
         self.folder = folder
-        config = HeadConfig.for_backbone(backbone, kv_layers=recipe.kv_layers)
-        self.head = MTPHead(config, draft_vocabulary(train, size=recipe.draft_vocab, always=backbone.eos))
-        self.head.copy_from(backbone)
+        self.head = start or self._new_head()
+        self.head.set_dtype(mx.float32)
+        self.head.train()
         self._plan = self._batches_of_every_epoch()
         peak, warm = recipe.learning_rate, max(1, int(recipe.warmup * len(self._plan)))
         schedule = optim.join_schedules(
@@ -148,6 +154,13 @@ class Trainer:
         )
         self.optimizer = optim.AdamW(learning_rate=schedule, betas=[0.9, 0.95], weight_decay=0.0)
         self.step = 0
+
+    def _new_head(self) -> MTPHead:
+        config = HeadConfig.for_backbone(self.backbone, kv_layers=self.recipe.kv_layers)
+        vocabulary = draft_vocabulary(self.train, size=self.recipe.draft_vocab, always=self.backbone.eos)
+        head = MTPHead(config, vocabulary)
+        head.copy_from(self.backbone)
+        return head
 
     def _batches_of_every_epoch(self) -> list[list[Features]]:
         plan = []
