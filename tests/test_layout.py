@@ -33,7 +33,7 @@ RANK = {name if name == "mtp_mlx" else f"mtp_mlx.{name}": rank for rank, name in
 STDLIB_ONLY = ["events", "tasks", "request", "profiles", "blas", "weights", "metrics", "accept", "trace", "engine"]
 # Imported before blas.load(), or in a process or thread that must not own mlx.
 WITHOUT_MLX = ["mtp_mlx", "mtp_mlx.cli", *(f"mtp_mlx.{name}" for name in STDLIB_ONLY)]
-BACKPORTS = {"tomli"}  # of the standard library, for Python 3.10
+BACKPORTS = {"tomli", "tomllib"}  # of the standard library, for Python 3.10
 
 
 @dataclass(frozen=True)
