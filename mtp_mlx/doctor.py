@@ -13,6 +13,7 @@ from mtp_mlx import blas
 from mtp_mlx.backbone import load_backbone
 from mtp_mlx.head import load_head
 from mtp_mlx.probe import probe
+from mtp_mlx.profiles import human
 from mtp_mlx.weights import WeightsError
 
 
@@ -36,7 +37,7 @@ def examine(backbone: Path, head: Path, *, width: int) -> Iterator[Finding]:
     except WeightsError as error:
         yield Finding("backbone", False, str(error))
         return
-    yield Finding("backbone", True, f"{backbone.name}, {model.nbytes / 2**20:,.0f} MiB in memory as {model.dtype}")
+    yield Finding("backbone", True, f"{backbone.name}, {human(model.nbytes)} in memory as {model.dtype}")
     result = probe(model, width=width)
     yield Finding("exact", result.exact, str(result))
     try:

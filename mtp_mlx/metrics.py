@@ -20,7 +20,6 @@ class Stats:
     tokens: int = 0
     drafted: int = 0
     accepted: int = 0
-    drafting_rounds: int = 0
     draft_seconds: float = 0.0
     verify_seconds: float = 0.0
     prefill_seconds: float = 0.0
@@ -32,7 +31,6 @@ class Stats:
         self.tokens += len(round.committed)
         self.drafted += len(round.drafted)
         self.accepted += round.accepted
-        self.drafting_rounds += bool(round.drafted)
         self.draft_seconds += round.draft_seconds
         self.verify_seconds += round.verify_seconds
         self._count(self.drafted_at, len(round.drafted))

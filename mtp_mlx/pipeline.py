@@ -47,6 +47,7 @@ class Pipeline:
     def __init__(self, backbone: Backbone, head: MTPHead | None = None):
         self.backbone = backbone
         self.head = head
+        self._mtp: MTPDrafter | None = None
         self._probed: dict[int, ProbeResult] = {}
 
     def probe(self, width: int) -> ProbeResult:
@@ -75,7 +76,9 @@ class Pipeline:
         if name == "lookup":
             return LookupDrafter()
         if name == "mtp" and self.head is not None:
-            return MTPDrafter(self.head, self.backbone)
+            if self._mtp is None:  # its output rows are gathered once, not at every request
+                self._mtp = MTPDrafter(self.head, self.backbone)
+            return self._mtp
         if name == "mtp":
             raise TextError("no MTP head is loaded: train one (mtp-mlx train), or choose lookup or plain")
         raise TextError(f"no drafter is called {name!r}: choose mtp, lookup or plain")

@@ -49,7 +49,7 @@ def test_by_hand():
         ],
         prefill_seconds=2.0,
     )
-    assert (stats.rounds, stats.tokens, stats.drafted, stats.accepted, stats.drafting_rounds) == (5, 10, 11, 6, 4)
+    assert (stats.rounds, stats.tokens, stats.drafted, stats.accepted) == (5, 10, 11, 6)
     assert (stats.drafted_at, stats.accepted_at) == ([4, 4, 3], [3, 2, 1])
     assert stats.per_position == [3 / 4, 2 / 4, 1 / 3]
     assert stats.additional_per_pass == 6 / 5

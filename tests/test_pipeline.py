@@ -40,6 +40,17 @@ def test_plain_lookup_and_mtp_write_the_same(tiny):
     assert traces[0].stats.drafted == 0 < traces[2].stats.drafted
 
 
+def test_one_text_leaves_nothing_behind_for_the_next(tiny):
+    """The MTP drafter is kept between requests: its drafts are those of a fresh one all the same."""
+    head = MTPHead(HeadConfig.for_backbone(tiny, kv_layers=(1, 3)), mx.arange(50))
+    head.copy_from(tiny)
+    request = Request("summarize", "Leo: the blue door", max_tokens=6)
+    used = Pipeline(tiny, head)
+    finish(used, Request("proofread", "quite another zebra text", max_tokens=6))
+    again, fresh = finish(used, request)[0], finish(Pipeline(tiny, head), request)[0]
+    assert [r["drafted"] for r in again.rounds] == [r["drafted"] for r in fresh.rounds]
+
+
 def test_streamed_text_is_the_decoded_ids(backbone):
     trace, text = finish(Pipeline(backbone), Request("proofread", PROOFREAD.examples[0], drafter="lookup"))
     ids = [i for i in trace.token_ids if i not in backbone.eos]
