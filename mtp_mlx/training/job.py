@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from mtp_mlx.backbone import load_backbone
+from mtp_mlx.backbone import Backbone, load_backbone
 from mtp_mlx.head import load_head, save_head
 from mtp_mlx.training.features import extract, read_features
-from mtp_mlx.training.texts import choose, generate, is_held_back, read_rows
+from mtp_mlx.training.texts import choose, document, generate, is_held_back, read_examples, read_rows
+from mtp_mlx.training.topics import requests
 from mtp_mlx.training.trainer import Recipe, Trainer, describe
+from mtp_mlx.training.typos import read_misspellings
+from mtp_mlx.training.variety import from_written, vary
+from mtp_mlx.training.wordings import WRITE
 
 
 def train(
@@ -40,9 +45,7 @@ def train(
     start = None if from_head is None else load_head(from_head, model)
     if start is not None:
         recipe = replace(recipe, kv_layers=start.config.kv_layers)
-    rows = choose(read_rows(data), per_task=per_task)
-    write_held_back(rows, run)
-    generate(model, rows, run / "texts.jsonl")
+    prepare(data, run, model, per_task=per_task)
     extract(model, run / "texts.jsonl", run / "features", kv_layers=recipe.kv_layers)
     trainer = Trainer(model, recipe, list(read_features(run / "features", held_back=False)), run, start=start)
     log = trainer.run(held_back=list(read_features(run / "features", held_back=True)))
@@ -52,6 +55,25 @@ def train(
     save_head(trainer.head, output)
     print(describe(log[-1]))
     return log
+
+
+def prepare(data: Path, run: Path, model: Backbone, *, per_task: int | None) -> None:
+    """The backbone's answers to prompts of many kinds: ``data``'s own, varied, and ones about what it wrote itself."""
+    texts = run / "texts.jsonl"
+    own = read_rows(data)
+    write_held_back(own, run)
+    generate(model, choose(requests(), per_task=per_task), texts)
+    rows = [*vary(own, data, held_back=[row["text"] for row in own if is_held_back(row)]), *written(texts, data, model)]
+    generate(model, choose(rows, per_task=per_task), texts)
+
+
+def written(texts: Path, data: Path, model: Backbone) -> Iterator[dict[str, Any]]:
+    """Rows for both tasks made of what the backbone answered to ``write`` requests."""
+    misspellings = read_misspellings(data)
+    for example in read_examples(texts):
+        if example.task == WRITE.name:
+            text = model.tokenizer.decode([id for id in example.answer if id not in model.eos])
+            yield from from_written(example.id, document({"id": example.id}), text, misspellings)
 
 
 def write_held_back(rows: list[dict[str, Any]], run: Path) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
@@ -19,7 +19,8 @@ from tqdm import tqdm
 
 from mtp_mlx.backbone import Backbone
 from mtp_mlx.prompt import TextError, encode
-from mtp_mlx.tasks import TASKS
+from mtp_mlx.tasks import TASKS, Task
+from mtp_mlx.training.wordings import WORDINGS
 
 BATCH = 64
 WINDOW = 512
@@ -59,6 +60,7 @@ def read_rows(folder: Path, *, tasks: Iterable[str] = tuple(TASKS)) -> list[dict
                 raise DataError(f"{path}, line {number} is not JSON ({error.msg}): mend or remove it") from error
             if row.get("task") in tasks and isinstance(row.get("text"), str):
                 row.setdefault("id", f"{path.stem}-{number}")
+                row.setdefault("kind", path.stem)
                 rows.setdefault((row["task"], row["text"]), row)
     if not rows:
         raise DataError(f"no row with `text` and a `task` of {', '.join(tasks)} in the .jsonl files of {folder}")
@@ -80,15 +82,25 @@ def _spread(key: str) -> float:
     return int(hashlib.sha256(key.encode()).hexdigest()[:12], 16) / 16**12
 
 
-def choose(rows: list[dict[str, Any]], *, per_task: int | None) -> list[dict[str, Any]]:
-    """At most ``per_task`` rows of each task, shuffled, the same ones in the same order at every run."""
-    taken: Counter[str] = Counter()
-    chosen = []
-    for row in sorted(rows, key=lambda row: _spread("row " + row["id"])):
-        if per_task is None or taken[row["task"]] < per_task:
-            taken[row["task"]] += 1
-            chosen.append(row)
-    return chosen
+def choose(rows: Iterable[dict[str, Any]], *, per_task: int | None) -> list[dict[str, Any]]:
+    """At most ``per_task`` rows of each task, the same ones in the same order at every run.
+
+    The kinds of a task's rows take turns until they run out, so that a small choice is as broad as a large one.
+    """
+    kinds: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
+    for row in rows:
+        kinds[row["task"], row.get("kind", "")].append(row)
+    turns: dict[str, list[tuple[int, float, dict[str, Any]]]] = defaultdict(list)
+    for (task, _), mine in kinds.items():
+        mine.sort(key=lambda row: _spread("row " + row["id"]))
+        turns[task].extend((turn, _spread(row["id"]), row) for turn, row in enumerate(mine))
+    chosen = [taken for task in sorted(turns) for taken in sorted(turns[task], key=lambda t: t[:2])[:per_task]]
+    return [row for *_, row in sorted(chosen, key=lambda t: t[:2])]
+
+
+def wording(row: Mapping[str, Any]) -> Task:
+    """The task as a row asks for it; wording 0 is the product's own."""
+    return WORDINGS[row["task"]][row.get("wording", 0)]
 
 
 def generate(backbone: Backbone, rows: list[dict[str, Any]], path: Path, *, max_text_tokens: int = 256) -> None:
@@ -104,7 +116,7 @@ def generate(backbone: Backbone, rows: list[dict[str, Any]], path: Path, *, max_
         if row["id"] in done:
             continue
         try:
-            prompt = encode(backbone.tokenizer, TASKS[row["task"]], row["text"])
+            prompt = encode(backbone.tokenizer, wording(row), row["text"])
         except TextError:
             continue
         if prompt.text_tokens <= max_text_tokens:
@@ -143,7 +155,7 @@ def _answers(backbone: Backbone, prompts: list) -> Iterator[tuple[int, list[int]
                 prefixes[head] = _prefix_states(backbone, head)
             (uid,) = generator.insert(
                 [prompt.ids[prompt.prefix :]],
-                max_tokens=[TASKS[row["task"]].default_max_tokens(prompt.text_tokens)],
+                max_tokens=[wording(row).default_max_tokens(prompt.text_tokens)],
                 caches=[_caches(prefixes[head])],
             )
             index_of[uid], answers[uid] = index, []
