@@ -32,13 +32,16 @@ ARTICLE = re.compile(r"\b(a|an|the) ", re.IGNORECASE)
 
 
 def read_misspellings(folder: Path, *, frequency: int = 5) -> dict[str, list[str]]:
-    """Correction → misspellings, of every .tsv of a folder with those columns; rare words are left out."""
+    """Correction → misspellings, of every .tsv of a folder with the columns misspelling, correction, correction_freq.
+
+    Corrections that come up less than ``frequency`` times are left out.
+    """
     found: dict[str, list[str]] = defaultdict(list)
     for path in sorted(folder.glob("*.tsv")):
         with path.open(encoding="utf-8", newline="") as file:
             for row in csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE):
-                wrong, right = row.get("misspelling"), row.get("correction")
-                if wrong and right and int(row.get("correction_freq") or frequency) >= frequency:
+                wrong, right, times = row.get("misspelling"), row.get("correction"), row.get("correction_freq") or ""
+                if wrong and right and times.isdecimal() and int(times) >= frequency:
                     found[right.lower()].append(wrong)
     return dict(found)
 
