@@ -51,10 +51,12 @@ def parser() -> argparse.ArgumentParser:
     run.add_argument("--json", action="store_true", help="the whole trace as JSON on standard output")
     run.set_defaults(command=_run)
 
-    evaluate = commands.add_parser("eval", help="acceptance and exactness over a file of texts")
+    evaluate = commands.add_parser("eval", help="acceptance and exactness over files of texts")
     evaluate.add_argument("--task", choices=sorted(TASKS), required=True)
-    evaluate.add_argument("--data", type=Path, required=True, metavar="FILE.jsonl", help="objects with `text`")
-    evaluate.add_argument("--limit", type=_positive, metavar="N", help="only the first N texts")
+    evaluate.add_argument(
+        "--data", type=Path, required=True, nargs="+", metavar="FILE.jsonl", help="objects with `text`"
+    )
+    evaluate.add_argument("--limit", type=_positive, metavar="N", help="only the first N texts of each file")
     _decoding(evaluate)
     evaluate.add_argument("--json", action="store_true", help="the result as JSON on standard output")
     evaluate.set_defaults(command=_eval)
@@ -179,25 +181,26 @@ def _line(round: dict) -> str:
 def _eval(arguments: argparse.Namespace) -> int:
     from mtp_mlx.evaluate import Evaluation, evaluate, read_texts
 
-    texts = read_texts(arguments.data, limit=arguments.limit)
+    files = {path: read_texts(path, limit=arguments.limit) for path in arguments.data}
     options = {name: getattr(arguments, name) for name in ("task", "drafter", "draft_length", "width", "profile")}
-    result = Evaluation(Request(text="", **options))
+    request = Request(text="", **options)
     pipeline = _load(arguments)
-    for state in evaluate(pipeline, texts, result):
-        print(
-            f"\r{state.prompts}/{len(texts)} texts, {state.stats.additional_per_pass:.2f} additional per pass",
-            end="",
-            file=sys.stderr,
-            flush=True,
-        )
-    print(file=sys.stderr)
-    row = result.to_json()
+    total, rows = Evaluation(request), []
+    for path, texts in files.items():
+        result = Evaluation(request)
+        for state in evaluate(pipeline, texts, result):
+            done, additional = len(state.prompts), state.stats.additional_per_pass
+            progress = f"{path.name}: {done}/{len(texts)} texts, {additional:.2f} additional per pass"
+            print(f"\r{progress}", end="", file=sys.stderr, flush=True)
+        print(file=sys.stderr)
+        rows.append({"file": str(path), **result.to_json()})
+        total.merge(result)
     if arguments.json:
-        print(json.dumps(row))
+        print(json.dumps(total.to_json() | ({"files": rows} if len(rows) > 1 else {})))
     else:
-        for name, value in row.items():
-            print(f"{name:20} {value}")
-    return 0 if result.identical == result.prompts else 1
+        for row in [*rows, {"file": "all files", **total.to_json()}] if len(rows) > 1 else rows:
+            print("".join(f"{name:20} {value}\n" for name, value in row.items()))
+    return 0 if total.exact else 1
 
 
 def _train(arguments: argparse.Namespace) -> int:

@@ -156,6 +156,24 @@ def test_eval_counts_and_compares(run, tmp_path):
     assert len(row["per_position"]) <= 3
     code, out, _ = run("eval", *words, "--limit", "1")
     assert json.loads(out)["prompts"] == 1
+    assert "files" not in json.loads(out)
+
+
+def test_eval_of_several_files_has_each_and_their_sum(run, tmp_path):
+    paths = [tmp_path / "one.jsonl", tmp_path / "two.jsonl"]
+    for path, texts in zip(paths, (("a b a b", "c d c d c d"), ("one two",)), strict=True):
+        path.write_text("".join(json.dumps({"text": t}) + "\n" for t in texts), encoding="utf-8")
+    words = ("--task", "proofread", "--data", *map(str, paths), "--drafter", "lookup")
+    code, out, _ = run("eval", *words, "--json")
+    total = json.loads(out)
+    assert code == 0
+    assert [row["file"] for row in total["files"]] == [str(path) for path in paths]
+    for name in ("prompts", "tokens", "rounds", "accepted", "identical"):
+        assert total[name] == sum(row[name] for row in total["files"])
+    low, high = total["interval"]
+    assert low <= total["additional_per_pass"] <= high
+    code, out, _ = run("eval", *words)
+    assert out.count("additional_per_pass") == 3
 
 
 @pytest.mark.parametrize("content", [b"", b"not json\n", b'{"no": "text"}\n', b'{"text": 5}\n', b"\xff\n"])
