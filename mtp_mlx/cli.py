@@ -117,7 +117,7 @@ def _load(arguments: argparse.Namespace):
     """The pipeline that the options ask for; without the head where no head drafts."""
     from mtp_mlx import pipeline
 
-    head = arguments.head if arguments.drafter == "mtp" else None
+    head = arguments.head if arguments.drafter in ("mtp", "auto") else None
     return pipeline.load(arguments.backbone, head, profile=arguments.profile, row_by_row=arguments.row_by_row)
 
 

@@ -30,6 +30,8 @@ class HeadConfig:
         kv_layers: for each head layer, the backbone layer whose K/V it reads.
         backbone: the fingerprint of the backbone it was trained on.
         vocab: SHA-256 of the token map (text → id) that its ids belong to.
+        copy_chance: how often prompt lookup was right on the training answers, by the length of its match; what
+            joined drafting weighs the head's probabilities against.
     """
 
     hidden_size: int
@@ -45,6 +47,7 @@ class HeadConfig:
     kv_layers: tuple[int, ...]
     backbone: str
     vocab: str
+    copy_chance: tuple[float, ...] = ()
 
     @classmethod
     def for_backbone(cls, backbone: Backbone, *, kv_layers: Sequence[int]) -> HeadConfig:
@@ -217,7 +220,8 @@ def load_head(folder: Path, backbone: Backbone) -> MTPHead:
     try:
         fields = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         fields.pop("model_type")
-        config = HeadConfig(**{**fields, "kv_layers": tuple(fields["kv_layers"])})
+        tuples = {name: tuple(fields.get(name, ())) for name in ("kv_layers", "copy_chance")}
+        config = HeadConfig(**{**fields, **tuples})
         arrays: Any = mx.load(str(folder / "model.safetensors"))
         head = MTPHead(config, arrays["draft_vocab"])
         head.load_weights(list(arrays.items()))

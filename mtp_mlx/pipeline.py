@@ -11,15 +11,16 @@ import mlx.core as mx
 from mtp_mlx import weights
 from mtp_mlx.backbone import Backbone, load_backbone, nbytes
 from mtp_mlx.decode import speculative
+from mtp_mlx.drafters.auto import AutoDrafter
 from mtp_mlx.drafters.base import Drafter
-from mtp_mlx.drafters.lookup import LookupDrafter
+from mtp_mlx.drafters.lookup import LookupDrafter, measure
 from mtp_mlx.drafters.mtp import MTPDrafter
 from mtp_mlx.events import Event
 from mtp_mlx.head import MTPHead, load_head
 from mtp_mlx.probe import ProbeResult, probe
 from mtp_mlx.profiles import Ledger, Profile, admit, get, watch
 from mtp_mlx.prompt import Prompt, TextError, encode
-from mtp_mlx.request import Request
+from mtp_mlx.request import DRAFTERS, Request
 from mtp_mlx.tasks import TASKS
 from mtp_mlx.trace import Trace
 
@@ -66,22 +67,22 @@ class Pipeline:
         return Ledger(entries)
 
     def drafter(self, name: str) -> Drafter:
-        """A drafter by its name: mtp, lookup or plain.
+        """A drafter by its name: mtp, auto, lookup or plain.
 
         Raises:
-            TextError: no such drafter, or ``mtp`` without a head.
+            TextError: no such drafter, or ``mtp`` or ``auto`` without a head.
         """
         if name == "plain":
             return Drafter()
         if name == "lookup":
             return LookupDrafter()
-        if name == "mtp" and self.head is not None:
-            if self._mtp is None:  # its output rows are gathered once, not at every request
-                self._mtp = MTPDrafter(self.head, self.backbone)
-            return self._mtp
-        if name == "mtp":
+        if name not in ("mtp", "auto"):
+            raise TextError(f"no drafter is called {name!r}: choose {', '.join(DRAFTERS)}")
+        if self.head is None:
             raise TextError("no MTP head is loaded: train one (mtp-mlx train), or choose lookup or plain")
-        raise TextError(f"no drafter is called {name!r}: choose mtp, lookup or plain")
+        if self._mtp is None:  # its output rows are gathered once, not at every request
+            self._mtp = MTPDrafter(self.head, self.backbone)
+        return self._mtp if name == "mtp" else AutoDrafter(self._mtp, self.head.config.copy_chance or measure([]))
 
     def prompt(self, request: Request) -> Prompt:
         """The token ids of a request's prompt."""

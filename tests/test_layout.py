@@ -21,7 +21,7 @@ ORDER = [
     *("metrics", "request", "trace"),
     *("kv", "prompt", "convert"),
     *("backbone", "head", "probe"),
-    *("drafters", "drafters.base", "drafters.lookup", "drafters.mtp"),
+    *("drafters", "drafters.base", "drafters.lookup", "drafters.mtp", "drafters.auto"),
     *("decode",),
     *("training", "training.wordings", "training.typos", "training.topics", "training.variety", "training.texts"),
     *("training.features", "training.trainer", "training.job"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+
 from mtp_mlx.drafters.base import Context, Drafter
 from mtp_mlx.events import Draft
 
@@ -19,13 +21,37 @@ class LookupDrafter(Drafter):
         self.shortest = shortest
 
     def draft(self, context: Context, length: int) -> Draft:
-        return Draft(tuple(self.continuation(context.tokens)[:length]))
+        return Draft(tuple(self.match(context.tokens)[1][:length]))
 
-    def continuation(self, tokens: list[int]) -> list[int]:
-        """What followed the latest earlier occurrence of the longest suffix; empty where there is none."""
+    def match(self, tokens: Sequence[int]) -> tuple[int, Sequence[int]]:
+        """The length of the longest suffix that came before, and what followed its latest earlier occurrence.
+
+        (0, nothing) where there is none.
+        """
         for n in range(min(self.longest, len(tokens) - 1), self.shortest - 1, -1):
             suffix = tokens[-n:]
             for start in range(len(tokens) - n - 1, -1, -1):
                 if tokens[start : start + n] == suffix:
-                    return tokens[start + n :]
-        return []
+                    return n, tokens[start + n :]
+        return 0, []
+
+
+def measure(texts: Iterable[tuple[Sequence[int], int]], *, longest: int = 8) -> list[float]:
+    """How often a copied token is right, for matches of 1 to ``longest`` tokens.
+
+    Args:
+        texts: ids of prompt and answer, and where the answer begins; every token of the answers is tried.
+
+    Returns:
+        For each length the share of right copies, counted as if one right and one wrong had come before
+        (Laplace's rule), so that lengths that never came up are a guess of one half.
+    """
+    right, tried = [1] * longest, [2] * longest
+    lookup = LookupDrafter(longest=longest)
+    for ids, first in texts:
+        for at in range(first, len(ids)):
+            matched, copied = lookup.match(ids[:at])
+            if matched:
+                tried[matched - 1] += 1
+                right[matched - 1] += copied[0] == ids[at]
+    return [r / t for r, t in zip(right, tried, strict=True)]

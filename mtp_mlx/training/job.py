@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import asdict, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from mtp_mlx.backbone import Backbone, load_backbone
+from mtp_mlx.drafters.lookup import measure
 from mtp_mlx.head import load_head, save_head
+from mtp_mlx.tasks import TASKS
 from mtp_mlx.training.features import extract, read_features
 from mtp_mlx.training.texts import choose, document, generate, is_held_back, read_examples, read_rows
 from mtp_mlx.training.topics import requests
@@ -52,9 +55,16 @@ def train(
     output.mkdir(parents=True, exist_ok=True)
     text = json.dumps({"recipe": asdict(recipe), "log": log}, indent=1)
     (output / "training.json").write_text(text + "\n", encoding="utf-8")
+    trainer.head.config = replace(trainer.head.config, copy_chance=copy_chance(run / "texts.jsonl"))
     save_head(trainer.head, output)
     print(describe(log[-1]))
     return log
+
+
+def copy_chance(texts: Path, *, most: int = 600) -> tuple[float, ...]:
+    """How often prompt lookup is right on the first ``most`` training answers to the product's tasks."""
+    examples = (e for e in read_examples(texts) if e.task in TASKS and not e.held_back)
+    return tuple(measure(([*e.prompt, *e.answer], len(e.prompt)) for e in islice(examples, most)))
 
 
 def prepare(data: Path, run: Path, model: Backbone, *, per_task: int | None) -> None:
