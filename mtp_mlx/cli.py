@@ -72,6 +72,7 @@ def parser() -> argparse.ArgumentParser:
     train.add_argument("--learning-rate", type=float, metavar="R", help="the peak of the schedule")
     train.add_argument("--from-head", type=Path, metavar="DIR", help="go on from a trained head")
     train.add_argument("--kv-layers", type=_layers, metavar="L,L", help="backbone layers to read, one a head layer")
+    train.add_argument("--standalone", action="store_true", help="a standalone drafter instead, to compare a head with")
     train.set_defaults(command=_train)
 
     convert = commands.add_parser("convert", help="convert a llama GGUF to a folder that mlx-lm loads")
@@ -89,6 +90,7 @@ def parser() -> argparse.ArgumentParser:
 def _models(command: argparse.ArgumentParser) -> None:
     command.add_argument("--backbone", type=Path, default=weights.BACKBONE, metavar="DIR")
     command.add_argument("--head", type=Path, default=weights.HEAD, metavar="DIR")
+    command.add_argument("--standalone", type=Path, default=weights.STANDALONE, metavar="DIR")
 
 
 def _decoding(command: argparse.ArgumentParser) -> None:
@@ -118,7 +120,8 @@ def _load(arguments: argparse.Namespace):
     from mtp_mlx import pipeline
 
     head = arguments.head if arguments.drafter in ("mtp", "auto") else None
-    return pipeline.load(arguments.backbone, head, profile=arguments.profile, row_by_row=arguments.row_by_row)
+    names = ("standalone", "profile", "row_by_row")
+    return pipeline.load(arguments.backbone, head, **{name: getattr(arguments, name) for name in names})
 
 
 def _read_text(arguments: argparse.Namespace) -> str:
@@ -217,6 +220,7 @@ def _train(arguments: argparse.Namespace) -> int:
         recipe=recipe,
         per_task=arguments.per_task,
         from_head=arguments.from_head,
+        standalone=arguments.standalone,
     )
     return 0
 

@@ -15,12 +15,14 @@ from mtp_mlx.drafters.auto import AutoDrafter
 from mtp_mlx.drafters.base import Drafter
 from mtp_mlx.drafters.lookup import LookupDrafter, measure
 from mtp_mlx.drafters.mtp import MTPDrafter
+from mtp_mlx.drafters.standalone import StandaloneDrafter
 from mtp_mlx.events import Event
 from mtp_mlx.head import MTPHead, load_head
 from mtp_mlx.probe import ProbeResult, probe
 from mtp_mlx.profiles import Ledger, Profile, admit, get, watch
 from mtp_mlx.prompt import Prompt, TextError, encode
 from mtp_mlx.request import DRAFTERS, Request
+from mtp_mlx.standalone import load_standalone
 from mtp_mlx.tasks import TASKS
 from mtp_mlx.trace import Trace
 
@@ -43,12 +45,18 @@ class Run:
 
 
 class Pipeline:
-    """A backbone, its head if there is one, and the drafters over them."""
+    """A backbone, its head if there is one, and the drafters over them.
 
-    def __init__(self, backbone: Backbone, head: MTPHead | None = None):
+    Args:
+        standalone: the folder of a standalone drafter, loaded when it is first asked for.
+    """
+
+    def __init__(self, backbone: Backbone, head: MTPHead | None = None, *, standalone: Path = weights.STANDALONE):
         self.backbone = backbone
         self.head = head
+        self._standalone_folder = standalone
         self._mtp: MTPDrafter | None = None
+        self._standalone: StandaloneDrafter | None = None
         self._probed: dict[int, ProbeResult] = {}
 
     def probe(self, width: int) -> ProbeResult:
@@ -58,24 +66,32 @@ class Pipeline:
         return self._probed[width]
 
     def ledger(self, *, rows: int) -> Ledger:
-        """What a run takes whose KV cache holds ``rows`` rows, in bytes."""
+        """What a run takes whose KV cache holds ``rows`` rows, in bytes; a standalone drafter has all of it twice."""
         entries = {"backbone weights": self.backbone.nbytes, "KV cache": self.backbone.kv_nbytes(rows)}
         if self.head is not None:
             dim = self.backbone.args.hidden_size
             entries["MTP head"] = nbytes(self.head)
             entries["draft vocabulary"] = self.head.draft_vocab.size * dim * self.backbone.dtype.size
+        if self._standalone is not None:
+            entries |= self._standalone.ledger(rows)
         return Ledger(entries)
 
     def drafter(self, name: str) -> Drafter:
-        """A drafter by its name: mtp, auto, lookup or plain.
+        """A drafter by its name: mtp, auto, standalone, lookup or plain.
 
         Raises:
             TextError: no such drafter, or ``mtp`` or ``auto`` without a head.
+            WeightsError: no standalone drafter where it should be, or one for another backbone.
         """
         if name == "plain":
             return Drafter()
         if name == "lookup":
             return LookupDrafter()
+        if name == "standalone":
+            if self._standalone is None:
+                drafter = load_standalone(self._standalone_folder, self.backbone)
+                self._standalone = StandaloneDrafter(drafter, self.backbone)
+            return self._standalone
         if name not in ("mtp", "auto"):
             raise TextError(f"no drafter is called {name!r}: choose {', '.join(DRAFTERS)}")
         if self.head is None:
@@ -93,6 +109,7 @@ class Pipeline:
 
         Raises:
             TextError: empty or over-long text, or an unknown drafter.
+            WeightsError: a standalone drafter is asked for, and there is none for this backbone.
             ProfileError: the run does not fit the profile's memory budget.
         """
         prompt = self.prompt(request)
@@ -132,6 +149,7 @@ def load(
     backbone: Path = weights.BACKBONE,
     head: Path | None = weights.HEAD,
     *,
+    standalone: Path = weights.STANDALONE,
     profile: str = "none",
     row_by_row: bool = False,
 ) -> Pipeline:
@@ -149,4 +167,4 @@ def load(
     admit(get(profile), Ledger(sizes), alternatives=alternatives)
     model = load_backbone(backbone, row_by_row=row_by_row)
     mx.clear_cache()
-    return Pipeline(model, None if head is None else load_head(head, model))
+    return Pipeline(model, None if head is None else load_head(head, model), standalone=standalone)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from mtp_mlx.tasks import TASKS
 
-DRAFTERS = ("mtp", "auto", "lookup", "plain")
+DRAFTERS = ("mtp", "auto", "standalone", "lookup", "plain")
 WIDTH = 8
 DRAFT_LENGTH = 4  # faster than 7 with the shipped head on the CPU it was measured on
 

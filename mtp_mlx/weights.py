@@ -10,6 +10,7 @@ from pathlib import Path
 WEIGHTS = Path(__file__).resolve().parent.parent / "weights"
 BACKBONE = WEIGHTS / "smollm2-135m-instruct-4bit"
 HEAD = WEIGHTS / "smollm2-135m-instruct-mtp"
+STANDALONE = WEIGHTS / "smollm2-135m-instruct-standalone"
 SUMS = "SHA256SUMS"
 
 

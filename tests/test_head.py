@@ -10,7 +10,7 @@ from mtp_mlx.drafters.base import Context
 from mtp_mlx.drafters.mtp import MTPDrafter
 from mtp_mlx.head import HeadConfig, MTPHead, load_head, save_head
 from mtp_mlx.training.features import Features, Prefixes
-from mtp_mlx.training.trainer import collate, unrolled
+from mtp_mlx.training.unroll import collate, unrolled
 from mtp_mlx.weights import WeightsError, write_sums
 
 LAYERS = (1, 3)
@@ -36,15 +36,12 @@ def features_of(tiny, tokens, first):
     """What training caches for ``tokens`` with the first anchor at ``first``."""
     states, kv = Prefixes(tiny).states(list(tokens), needed_from=first - 1)
     views = [kv.view(layer) for layer in LAYERS]
-    return Features(
-        ids=np.array(tokens, np.int32),
-        first=first,
-        hidden=np.array(states),
-        keys=np.array(mx.concatenate([k[:, :, : len(tokens)] for k, _ in views])),
-        values=np.array(mx.concatenate([v[:, :, : len(tokens)] for _, v in views])),
-        held_back=False,
-        task="proofread",
-    )
+    arrays = {
+        "hidden": np.array(states),
+        "keys": np.array(mx.concatenate([k[:, :, : len(tokens)] for k, _ in views])),
+        "values": np.array(mx.concatenate([v[:, :, : len(tokens)] for _, v in views])),
+    }
+    return Features(np.array(tokens, np.int32), first, held_back=False, task="proofread", read=arrays.__getitem__)
 
 
 @pytest.mark.parametrize("length", [2, 9])
@@ -55,7 +52,7 @@ def test_unrolled_training_gives_what_drafting_gives(tiny, head, length):
     context = context_of(tiny, prompt)
     drafter.start(context)
     draft = drafter.draft(context, steps)
-    ids = drafter._ids
+    ids = drafter.vocabulary.ids
 
     example = features_of(tiny, [*prompt, *draft.ids, 1, 1], len(prompt) - 1)
     other = features_of(tiny, [9] * 30, 20)  # a longer neighbour: padding on all sides
@@ -71,9 +68,9 @@ def test_unrolled_training_gives_what_drafting_gives(tiny, head, length):
         long = features_of(tiny, [*prompt, 1, 1, 1, 1], len(prompt) - 3)
         y, _ = unrolled(head, tiny.embed, collate([other, long], unroll=1), unroll=1)[0]
         drafter.start(earlier)
-        chances = mx.softmax(y[1, 0] @ tiny.output_rows(drafter._ids).T)
+        chances = mx.softmax(y[1, 0] @ tiny.output_rows(drafter.vocabulary.ids).T)
         first = drafter.draft(earlier, 1)
-        assert int(drafter._ids[int(mx.argmax(chances))]) == first.ids[0]
+        assert int(drafter.vocabulary.ids[int(mx.argmax(chances))]) == first.ids[0]
         assert float(mx.max(chances)) == pytest.approx(first.probabilities[0], rel=1e-4)
 
 
@@ -91,7 +88,7 @@ def test_prompt_tokens_can_be_drafted_though_not_in_the_draft_vocabulary(tiny, h
     drafter = MTPDrafter(head, tiny)
     context = context_of(tiny, [10, 11, 40001])
     drafter.start(context)
-    assert 40001 in np.array(drafter._ids)
+    assert 40001 in np.array(drafter.vocabulary.ids)
     assert 40001 not in np.array(head.draft_vocab)
 
 

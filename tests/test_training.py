@@ -9,12 +9,18 @@ import pytest
 from mlx.utils import tree_flatten
 
 from mtp_mlx.decode import plain
+from mtp_mlx.drafters.base import Context
+from mtp_mlx.drafters.mtp import MTPDrafter
+from mtp_mlx.drafters.standalone import StandaloneDrafter
 from mtp_mlx.events import Round
 from mtp_mlx.head import load_head, save_head
 from mtp_mlx.prompt import encode
-from mtp_mlx.tasks import PROOFREAD, TASKS
+from mtp_mlx.standalone import load_standalone
+from mtp_mlx.tasks import TASKS
+from mtp_mlx.training.acceptance import Acceptance
 from mtp_mlx.training.features import extract, read_features
 from mtp_mlx.training.job import train
+from mtp_mlx.training.next_token import StandaloneStudent
 from mtp_mlx.training.texts import (
     DataError,
     choose,
@@ -24,10 +30,13 @@ from mtp_mlx.training.texts import (
     read_examples,
     read_rows,
 )
-from mtp_mlx.training.trainer import Recipe, Trainer, evaluate
+from mtp_mlx.training.trainer import Recipe, Trainer
+from mtp_mlx.training.unroll import HeadStudent
 
 WORDS = ["the", "cat", "sat", "on", "a", "mat", "and", "dog", "ran", "home"]
-RECIPE = Recipe(kv_layers=(1, 3), draft_vocab=512, epochs=6, unroll=2, anchors=128, learning_rate=3e-3)
+RECIPE = Recipe(
+    kv_layers=(1, 3), standalone_layers=(0, 3), draft_vocab=512, epochs=6, unroll=2, anchors=128, learning_rate=3e-3
+)
 
 
 def rows(count):
@@ -61,7 +70,7 @@ def texts(tiny, tmp_path_factory):
 @pytest.fixture(scope="module")
 def features(tiny, texts, tmp_path_factory):
     folder = tmp_path_factory.mktemp("features")
-    extract(tiny, texts, folder, kv_layers=RECIPE.kv_layers)
+    extract(tiny, list(read_examples(texts)), folder, kv_layers=RECIPE.kv_layers)
     return folder
 
 
@@ -139,22 +148,29 @@ def test_features_are_what_one_pass_computes(tiny, texts, features):
 
 def test_features_of_other_layers_are_refused(tiny, texts, features):
     with pytest.raises(DataError, match="--run"):
-        extract(tiny, texts, features, kv_layers=(0, 1))
+        extract(tiny, list(read_examples(texts)), features, kv_layers=(0, 1))
 
 
-def test_it_learns_and_only_the_head_changes(tiny, features, tmp_path):
-    train_set = list(read_features(features, held_back=False))
+STUDENTS = {"head": HeadStudent, "standalone": StandaloneStudent}
+
+
+@pytest.mark.parametrize("kind", STUDENTS)
+def test_it_learns_and_only_what_is_trained_changes(tiny, features, tmp_path, kind):
+    examples = list(read_features(features, held_back=False))
     before = {name: np.array(a) for name, a in tree_flatten(tiny.model.parameters())}
-    trainer = Trainer(tiny, RECIPE, train_set, tmp_path)
-    start = evaluate(tiny, trainer.head, train_set, unroll=2)["accepted"]
-    log = trainer.run(held_back=train_set)
+    student = STUDENTS[kind](tiny, RECIPE, examples)
+    start = student.evaluate(examples).to_json()["accepted"]
+    log = Trainer(student, RECIPE, examples, tmp_path).run(held_back=examples)
     assert log[-1]["accepted"] > start + 0.05  # a random backbone's text can only be learnt by heart
+    assert log[-1]["accepted"] == pytest.approx(student.evaluate(examples).to_json()["accepted"])
     assert all(np.array_equal(before[name], np.array(a)) for name, a in tree_flatten(tiny.model.parameters()))
+    assert (tmp_path / "training.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_training_goes_on_after_a_kill_with_the_same_result(tiny, features, tmp_path):
-    train_set = list(read_features(features, held_back=False))[:8]
-    recipe = Recipe(kv_layers=(1, 3), draft_vocab=256, epochs=2, unroll=2, anchors=128)
+@pytest.mark.parametrize("kind", STUDENTS)
+def test_training_goes_on_after_a_kill_with_the_same_result(tiny, features, tmp_path, kind):
+    examples = list(read_features(features, held_back=False))[:8]
+    recipe = replace(RECIPE, draft_vocab=256, epochs=2)
 
     class Killed(Exception):
         pass
@@ -164,45 +180,117 @@ def test_training_goes_on_after_a_kill_with_the_same_result(tiny, features, tmp_
             super()._save(log)
             raise Killed
 
-    whole = Trainer(tiny, recipe, train_set, tmp_path / "whole")
+    def trainer(folder, cls=Trainer, recipe=recipe):
+        return cls(STUDENTS[kind](tiny, recipe, examples), recipe, examples, folder)
+
+    whole = trainer(tmp_path / "whole")
     whole.run(held_back=[], evaluate_every=2)
-    broken = Dies(tiny, recipe, train_set, tmp_path / "broken")
     with pytest.raises(Killed):
-        broken.run(held_back=[], evaluate_every=2)
-    again = Trainer(tiny, recipe, train_set, tmp_path / "broken")
+        trainer(tmp_path / "broken", Dies).run(held_back=[], evaluate_every=2)
+    again = trainer(tmp_path / "broken")
     again.run(held_back=[], evaluate_every=2)
-    assert again.step == whole.step
-    pairs = zip(tree_flatten(whole.head.parameters()), tree_flatten(again.head.parameters()), strict=True)
+    assert again.step == whole.step > 2
+    pairs = zip(*(tree_flatten(t.student.module.parameters()) for t in (whole, again)), strict=True)
     assert all(np.array_equal(np.array(a), np.array(b)) for (_, a), (_, b) in pairs)
     with pytest.raises(DataError, match="another recipe"):
-        Trainer(tiny, RECIPE, train_set, tmp_path / "broken").run(held_back=[])
+        trainer(tmp_path / "broken", recipe=replace(recipe, seed=1)).run(held_back=[])
+
+
+def test_a_checkpoint_belongs_to_its_texts_and_its_kind(tiny, features, tmp_path):
+    examples = list(read_features(features, held_back=False))[:4]
+    recipe = replace(RECIPE, draft_vocab=256, epochs=1)
+    Trainer(HeadStudent(tiny, recipe, examples), recipe, examples, tmp_path).run(held_back=[])
+    for student, others in (
+        (HeadStudent(tiny, recipe, examples), examples[:3]),
+        (StandaloneStudent(tiny, recipe, examples), examples),
+    ):
+        with pytest.raises(DataError, match="--run"):
+            Trainer(student, recipe, others, tmp_path).run(held_back=[])
+
+
+def test_evaluation_counts_what_drafting_accepts(tiny, features):
+    """Teacher forcing from every position of an answer against the drafter itself."""
+    examples = list(read_features(features, held_back=False))[:6]
+    recipe = replace(RECIPE, unroll=3)
+    head = HeadStudent(tiny, recipe, examples)
+    mx.eval(head.head.parameters())
+    standalone = StandaloneStudent(tiny, recipe, examples)
+    for student, drafter in (
+        (head, MTPDrafter(head.head, tiny)),
+        (standalone, StandaloneDrafter(standalone.drafter, tiny)),
+    ):
+        accepted = []
+        for f in examples:
+            ids = f.ids.tolist()
+            for t in range(f.first, len(ids) - 1):
+                kv = tiny.make_kv(len(ids) + 8)
+                hidden = tiny.prefill(ids[:t], kv)
+                context = Context(ids[: t + 1], kv, hidden, f.first + 1)
+                drafter.start(replace(context, tokens=ids[: f.first + 1]))
+                drafted = drafter.draft(context, 3).ids
+                accepted.append(next((i for i, id in enumerate(drafted) if ids[t + 1 + i : t + 2 + i] != [id]), 3))
+        by_task = student.evaluate(examples).to_json()
+        tasks = {f.task for f in examples}
+        assert set(by_task["by_task"]) == tasks
+        counted = Acceptance(3)
+        start = 0
+        for f in examples:
+            mine = accepted[start : start + f.anchors]
+            start += f.anchors
+            counted.add(f.task, np.arange(3) < np.array(mine)[:, None])
+        assert counted.to_json()["accepted"] == pytest.approx(by_task["accepted"], abs=0.02)
 
 
 def test_the_whole_command_makes_a_head_that_loads(tiny, data, tmp_path):
-    recipe = Recipe(kv_layers=(1, 3), draft_vocab=256, epochs=1, unroll=2, anchors=256)
-    log = train(data, tmp_path / "run", tmp_path / "head", backbone=tiny.path, recipe=recipe, per_task=3)
+    recipe = replace(RECIPE, draft_vocab=256, epochs=1, anchors=256)
+    options = {"backbone": tiny.path, "recipe": recipe, "per_task": 3}
+    log = train(data, tmp_path / "run", tmp_path / "head", **options)
     held_back = {row["text"] for row in rows(24) if is_held_back(row)}
     for task in TASKS:
         for line in (tmp_path / "run" / f"held-back-{task}.jsonl").read_text(encoding="utf-8").splitlines():
             assert json.loads(line)["text"] in held_back
     head = load_head(tmp_path / "head", tiny)
     assert head.config.kv_layers == (1, 3)
+    assert len(head.config.copy_chance) == 8
     assert tiny.eos <= set(np.array(head.draft_vocab).tolist())
     kept = json.loads((tmp_path / "head" / "training.json").read_text(encoding="utf-8"))
     assert kept["log"] == log
-    assert PROOFREAD.name in log[-1]["by_task"] or log[-1]["by_task"] == {}
+    assert set(log[-1]["by_task"]) <= {"proofread", "summarize", "write"}
     assert head.draft_vocab.dtype == mx.int32
+
+    train(data, tmp_path / "run", tmp_path / "drafter", standalone=True, **options)
+    assert load_standalone(tmp_path / "drafter", tiny).config.layers == (0, 3)
+
+
+def test_a_better_head_stays(tiny, data, tmp_path, monkeypatch, capsys):
+    recipe = replace(RECIPE, draft_vocab=256, epochs=1, anchors=256)
+    options = {"backbone": tiny.path, "per_task": 3}
+    train(data, tmp_path / "run", tmp_path / "head", recipe=recipe, **options)
+    first = (tmp_path / "head" / "model.safetensors").read_bytes()
+    other = replace(recipe, kv_layers=(0, 2), learning_rate=1e-9)  # reads other layers, and learns next to nothing
+    monkeypatch.setattr(
+        Acceptance, "to_json", lambda self, real=Acceptance.to_json: {**real(self), "accepted": next(figures)}
+    )
+    figures = iter([0.1] * 99 + [0.1])
+    train(data, tmp_path / "other", tmp_path / "head", recipe=other, **options)
+    assert (tmp_path / "head" / "model.safetensors").read_bytes() == first
+    assert load_head(tmp_path / "other" / "trained", tiny).config.kv_layers == (0, 2)
+    assert "kept" in capsys.readouterr().out
+    figures = iter([0.5] * (len(json.loads((tmp_path / "head" / "training.json").read_text())["log"])) + [0.1] * 9)
+    train(data, tmp_path / "third", tmp_path / "head", recipe=other, **options)
+    assert load_head(tmp_path / "head", tiny).config.kv_layers == (0, 2)
 
 
 def test_a_trained_head_is_gone_on_from(tiny, features, tmp_path):
-    train_set = list(read_features(features, held_back=False))[:8]
-    first = Trainer(tiny, replace(RECIPE, epochs=2), train_set, tmp_path / "first")
-    first.run(held_back=train_set)
+    examples = list(read_features(features, held_back=False))[:8]
+    recipe = replace(RECIPE, epochs=2)
+    first = HeadStudent(tiny, recipe, examples)
+    Trainer(first, recipe, examples, tmp_path / "first").run(held_back=examples)
     save_head(first.head, tmp_path / "head")
-    second = Trainer(tiny, RECIPE, train_set, tmp_path / "second", start=load_head(tmp_path / "head", tiny))
+    second = HeadStudent(tiny, recipe, start=load_head(tmp_path / "head", tiny))
     assert np.array_equal(np.array(second.head.draft_vocab), np.array(first.head.draft_vocab))
-    loss = [float(trainer._loss(train_set[:2], 0.0)) for trainer in (first, second)]
+    loss = [float(student.loss(examples[:2], 0.0)) for student in (first, second)]
     assert loss[0] == pytest.approx(loss[1], rel=1e-2)  # float16 in the file
     before = np.array(second.head.pre.weight)
-    second.run(held_back=[])
+    Trainer(second, recipe, examples, tmp_path / "second").run(held_back=[])
     assert not np.array_equal(before, np.array(second.head.pre.weight))

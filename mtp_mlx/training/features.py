@@ -3,63 +3,77 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
 import numpy as np
+from safetensors import safe_open
 from tqdm import tqdm
 
 from mtp_mlx.backbone import Backbone
 from mtp_mlx.kv import KV
-from mtp_mlx.training.texts import DataError, Example, read_examples
+from mtp_mlx.training.texts import DataError, Example
 
 SHARD = 256  # examples a file
 
 
 @dataclass(frozen=True)
 class Features:
-    """One example as the head sees it; n tokens, of which the last ``answer`` are the backbone's own.
+    """One example as the head sees it; n tokens, of which the last ``anchors`` are the backbone's own.
+
+    Only the ids are in memory: the rest is read from the shard's file whenever it is asked for.
 
     Attributes:
         ids: (n,) int32, prompt and answer.
         first: the position of the first anchor, the last prompt token.
-        hidden: (n − first + 1, dim) float16, the backbone's post-norm states from position first − 1 on.
-        keys, values: (head layers, kv_heads, n, head_dim) float16 of the backbone layers that the head reads.
     """
 
     ids: np.ndarray
     first: int
-    hidden: np.ndarray
-    keys: np.ndarray
-    values: np.ndarray
     held_back: bool
     task: str
+    read: Callable[[str], np.ndarray]
 
     @property
     def anchors(self) -> int:
         """Positions to draft from: the last prompt token to the last token but one."""
         return len(self.ids) - 1 - self.first
 
+    @property
+    def hidden(self) -> np.ndarray:
+        """(n − first + 1, dim) float16, the backbone's post-norm states from position first − 1 on."""
+        return self.read("hidden")
 
-def extract(backbone: Backbone, texts: Path, folder: Path, *, kv_layers: Sequence[int]) -> None:
-    """Write the features of every example of ``texts`` to ``folder``, a shard at a time; whole shards are kept.
+    @property
+    def keys(self) -> np.ndarray:
+        """(head layers, kv_heads, n, head_dim) float16, of the backbone layers that the head reads."""
+        return self.read("keys")
+
+    @property
+    def values(self) -> np.ndarray:
+        """(head layers, kv_heads, n, head_dim) float16, as the keys."""
+        return self.read("values")
+
+
+def extract(backbone: Backbone, examples: Sequence[Example], folder: Path, *, kv_layers: Sequence[int]) -> None:
+    """Write the features of every example to ``folder``, a shard at a time; whole shards are kept.
 
     Raises:
         DataError: the folder holds features of another backbone or other layers.
     """
     folder.mkdir(parents=True, exist_ok=True)
     about = {"backbone": backbone.fingerprint, "kv_layers": json.dumps(list(kv_layers))}
-    examples = list(read_examples(texts))
     prefixes = Prefixes(backbone)
     for number, start in enumerate(tqdm(range(0, len(examples), SHARD), desc="features", unit="shard")):
         batch = examples[start : start + SHARD]
         path = folder / f"{number:05}.safetensors"
         if path.exists():
-            _, meta = _load(path)
+            meta = safe_open(str(path), framework="numpy").metadata()
             if any(meta[key] != value for key, value in about.items()):
                 raise DataError(f"{folder} holds features of another backbone or other layers: give another --run")
             if json.loads(meta["ids"]) == [example.id for example in batch]:
@@ -81,11 +95,6 @@ def extract(backbone: Backbone, texts: Path, folder: Path, *, kv_layers: Sequenc
             },
         )
         scratch.rename(path)
-
-
-def _load(path: Path) -> tuple[dict[str, mx.array], dict[str, str]]:
-    loaded: Any = mx.load(str(path), return_metadata=True)
-    return loaded
 
 
 class Prefixes:
@@ -125,15 +134,20 @@ def _compute(backbone: Backbone, prefixes: Prefixes, example: Example, kv_layers
 def read_features(folder: Path, *, held_back: bool) -> Iterator[Features]:
     """The examples of a split, shard by shard."""
     for path in sorted(folder.glob("[0-9]*.safetensors")):
-        arrays, meta = _load(path)
+        shard: Any = safe_open(str(path), framework="numpy")  # mapped: what is read is not kept
+        meta = shard.metadata()
         columns = [json.loads(meta[name]) for name in ("tasks", "held_back", "first")]
         for i, (task, held, first) in enumerate(zip(*columns, strict=True)):
             if held == held_back:
-                parts = {name: np.array(arrays[f"{i}.{name}"]) for name in ("ids", "hidden", "keys", "values")}
-                yield Features(first=first, held_back=held, task=task, **parts)
+                ids = shard.get_tensor(f"{i}.ids")
+                yield Features(ids, first, held, task, partial(_tensor, shard, i))
 
 
-def batches(examples: list[Features], *, anchors: int, order: Sequence[int]) -> Iterator[list[Features]]:
+def _tensor(shard: Any, example: int, name: str) -> np.ndarray:
+    return shard.get_tensor(f"{example}.{name}")
+
+
+def batches(examples: Sequence[Features], *, anchors: int, order: Sequence[int]) -> Iterator[list[Features]]:
     """Groups of examples with at most ``anchors`` anchors each (padded), in ``order``, alike in length."""
     queue = iter(order)
     while window := list(islice(queue, 64)):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, replace
 from itertools import islice
 from pathlib import Path
@@ -12,12 +12,16 @@ from typing import Any
 from mtp_mlx.backbone import Backbone, load_backbone
 from mtp_mlx.drafters.lookup import measure
 from mtp_mlx.head import load_head, save_head
+from mtp_mlx.standalone import load_standalone, save_standalone
 from mtp_mlx.tasks import TASKS
+from mtp_mlx.training.acceptance import describe
 from mtp_mlx.training.features import extract, read_features
-from mtp_mlx.training.texts import choose, document, generate, is_held_back, read_examples, read_rows
+from mtp_mlx.training.next_token import StandaloneStudent
+from mtp_mlx.training.texts import Example, choose, document, generate, is_held_back, read_examples, read_rows
 from mtp_mlx.training.topics import requests
-from mtp_mlx.training.trainer import Recipe, Trainer, describe
+from mtp_mlx.training.trainer import Recipe, Student, Trainer
 from mtp_mlx.training.typos import read_misspellings
+from mtp_mlx.training.unroll import HeadStudent
 from mtp_mlx.training.variety import from_written, vary
 from mtp_mlx.training.wordings import WRITE
 
@@ -31,39 +35,76 @@ def train(
     recipe: Recipe,
     per_task: int | None,
     from_head: Path | None = None,
-) -> list[dict]:
-    """Texts → on-policy answers → features → head.
+    standalone: bool = False,
+) -> list[dict[str, Any]]:
+    """Texts → on-policy answers → features → an MTP head, or a standalone drafter of like size to compare it with.
 
     Args:
-        data: a folder of .jsonl files; see ``texts.read_rows``.
-        run: everything between: texts.jsonl, features/, checkpoint.safetensors; kept for the next run. Its
-            held-back-TASK.jsonl are for ``mtp-mlx eval``: texts of documents that no training step sees.
+        data: a folder of .jsonl, .txt and .tsv files; see ``texts.read_rows`` and ``variety.vary``.
+        run: everything between: texts.jsonl, features/, checkpoint.safetensors, training.png; kept for the next run.
+            Its held-back-TASK.jsonl are for ``mtp-mlx eval``: texts of documents that no training step sees.
+        output: the folder of what is trained, written at the end, with the log. What is there already stays if it is
+            better on the held-back documents; the new one then goes to ``run``/trained.
         from_head: a trained head to go on from; its layers replace the recipe's.
-        output: the head's folder, written at the end, with the log of the training.
 
     Returns:
         The log: one row an evaluation on the held-back documents.
+
+    Raises:
+        DataError: nothing to train on, or what ``run`` holds belongs to something else.
+        WeightsError: what is in ``output`` or ``from_head`` was made for another backbone.
     """
     model = load_backbone(backbone)
     start = None if from_head is None else load_head(from_head, model)
     if start is not None:
         recipe = replace(recipe, kv_layers=start.config.kv_layers)
+    there = (output / "config.json").is_file()
+    previous: Student | None = None
+    if there and standalone:
+        previous = StandaloneStudent(model, recipe, start=load_standalone(output, model))
+    elif there:
+        previous = HeadStudent(model, recipe, start=load_head(output, model))
     prepare(data, run, model, per_task=per_task)
-    extract(model, run / "texts.jsonl", run / "features", kv_layers=recipe.kv_layers)
-    trainer = Trainer(model, recipe, list(read_features(run / "features", held_back=False)), run, start=start)
-    log = trainer.run(held_back=list(read_features(run / "features", held_back=True)))
+    texts = list(read_examples(run / "texts.jsonl"))
+    extract(model, texts, run / "features", kv_layers=recipe.kv_layers)
+    examples = list(read_features(run / "features", held_back=False))
+    held_back = list(read_features(run / "features", held_back=True))
+    if standalone:
+        student, folder = StandaloneStudent(model, recipe, examples), run / "standalone"
+    else:
+        student, folder = HeadStudent(model, recipe, examples, start=start), run
+    log = Trainer(student, recipe, examples, folder).run(held_back=held_back)
+
+    score = None if previous is None else _score(previous, model, texts, run)
+    better = score is None or log[-1]["accepted"] > score
+    if not better:
+        output = folder / "trained"
     output.mkdir(parents=True, exist_ok=True)
     text = json.dumps({"recipe": asdict(recipe), "log": log}, indent=1)
     (output / "training.json").write_text(text + "\n", encoding="utf-8")
-    trainer.head.config = replace(trainer.head.config, copy_chance=copy_chance(run / "texts.jsonl"))
-    save_head(trainer.head, output)
+    if isinstance(student, HeadStudent):
+        student.head.config = replace(student.head.config, copy_chance=copy_chance(texts))
+        save_head(student.head, output)
+    else:
+        save_standalone(student.drafter, output)
     print(describe(log[-1]))
+    if score is not None:
+        print(f"before: accepted {score:.2f}; {'replaced' if better else f'kept, the new one is in {output}'}")
     return log
 
 
-def copy_chance(texts: Path, *, most: int = 600) -> tuple[float, ...]:
+def _score(previous: Student, model: Backbone, texts: list[Example], run: Path) -> float:
+    """What an earlier head or drafter accepts on the held-back texts, by features of the layers that it reads."""
+    folder = run / "features"
+    if isinstance(previous, HeadStudent) and previous.head.config.kv_layers != previous.recipe.kv_layers:
+        folder = run / "features-before"
+        extract(model, [e for e in texts if e.held_back], folder, kv_layers=previous.head.config.kv_layers)
+    return previous.evaluate(list(read_features(folder, held_back=True))).to_json()["accepted"]
+
+
+def copy_chance(texts: Iterable[Example], *, most: int = 600) -> tuple[float, ...]:
     """How often prompt lookup is right on the first ``most`` training answers to the product's tasks."""
-    examples = (e for e in read_examples(texts) if e.task in TASKS and not e.held_back)
+    examples = (e for e in texts if e.task in TASKS and not e.held_back)
     return tuple(measure(([*e.prompt, *e.answer], len(e.prompt)) for e in islice(examples, most)))
 
 

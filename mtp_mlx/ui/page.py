@@ -12,6 +12,7 @@ from typing import Any
 import gradio as gr
 from gradio.themes import Base, Default
 
+from mtp_mlx import weights
 from mtp_mlx.engine import Engine, Job
 from mtp_mlx.profiles import Profile, human, profiles
 from mtp_mlx.request import DRAFT_LENGTH, WIDTH, Request
@@ -25,8 +26,16 @@ A language model writes one token in each pass. Here a small drafter guesses the
 model checks them all: right guesses stay, and from the first wrong one on everything is thrown away. The text is the
 model's own, token for token; only the number of passes changes.
 """
-DRAFTERS = [("MTP head", "mtp"), ("Head and lookup", "auto"), ("Prompt lookup", "lookup"), ("None (plain)", "plain")]
-DRAFTERS_HELP = "The MTP head reads the model's own state; prompt lookup copies from the text; or both, joined."
+DRAFTERS = [
+    ("MTP head", "mtp"),
+    ("Head and lookup", "auto"),
+    ("Standalone", "standalone"),
+    ("Prompt lookup", "lookup"),
+    ("None (plain)", "plain"),
+]
+DRAFTERS_HELP = (
+    "The head reads the model's own state; a standalone drafter is a second model; lookup copies from the text."
+)
 NO_HEAD = "No trained MTP head was found, so prompt lookup guesses: it copies from the text."
 PROFILE_HELP = (
     "Keep to the memory that a phone sets apart for AI models; where no figure is published, a fifth of its RAM."
@@ -97,7 +106,8 @@ def theme() -> Base:
 def build(engine: Engine, *, has_head: bool) -> gr.Blocks:
     """The page over an engine; without a head, prompt lookup is the default drafter."""
     desk = Desk(engine)
-    drafters = [(title, name) for title, name in DRAFTERS if has_head or name not in ("mtp", "auto")]
+    without = {"mtp": not has_head, "auto": not has_head, "standalone": not weights.STANDALONE.is_dir()}
+    drafters = [(title, name) for title, name in DRAFTERS if not without.get(name)]
     with gr.Blocks(title=TITLE, analytics_enabled=False) as page:
         gr.Markdown(INTRO)
         with gr.Row():

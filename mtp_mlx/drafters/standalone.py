@@ -1,0 +1,69 @@
+"""The standalone drafter: a small model that reads the text a second time, into a KV cache of its own."""
+
+from __future__ import annotations
+
+import mlx.core as mx
+
+from mtp_mlx.backbone import PREFILL_CHUNK, Backbone, nbytes
+from mtp_mlx.drafters.base import Context, Drafter
+from mtp_mlx.drafters.vocabulary import DraftVocabulary
+from mtp_mlx.events import Draft, Round
+from mtp_mlx.kv import KV
+from mtp_mlx.standalone import Standalone
+
+
+class StandaloneDrafter(Drafter):
+    """Prefills the prompt, then drafts greedily, from the same reduced vocabulary as the MTP drafter.
+
+    Between rounds it rolls its cache back to the committed text (Leviathan et al., 2022, arXiv:2211.17192).
+    """
+
+    name = "standalone"
+
+    def __init__(self, drafter: Standalone, backbone: Backbone):
+        self.drafter = drafter
+        self.backbone = backbone
+        self.vocabulary = DraftVocabulary(drafter.draft_vocab, backbone)
+
+    def ledger(self, rows: int) -> dict[str, int]:
+        """What it takes on top of the backbone, in bytes, where the backbone's KV cache holds ``rows`` rows."""
+        model = self.drafter.model
+        embeddings = nbytes(model.model.embed_tokens)
+        cache = self.backbone.kv_nbytes(rows) // len(self.backbone.model.layers) * len(model.layers)
+        return {
+            "standalone drafter": nbytes(model) - embeddings,
+            "its embeddings": embeddings,
+            "its KV cache": cache,
+            "its draft vocabulary": self.vocabulary.nbytes,
+        }
+
+    def start(self, context: Context) -> None:
+        self.vocabulary.start(context.tokens)
+        self.kv = KV(len(self.drafter.model.layers), context.kv.capacity)
+        for start in range(0, len(context.tokens) - 1, PREFILL_CHUNK):
+            stop = min(start + PREFILL_CHUNK, len(context.tokens) - 1)
+            mx.eval(self._feed(mx.array(context.tokens[start:stop])))
+
+    def draft(self, context: Context, length: int) -> Draft:
+        ids, probabilities = [], []
+        committed = len(context.tokens) - 1  # as in the backbone's cache, the last token is not in this one yet
+        fed = mx.array(context.tokens[self.kv.length :])
+        for _ in range(length):
+            y = self._feed(fed)[-1]
+            fed, probability = self.vocabulary.best(y)
+            ids.append(fed)
+            probabilities.append(probability)
+        mx.eval(ids, probabilities)
+        self.kv.length = min(committed, self.kv.length)
+        return Draft(tuple(int(i) for i in ids), tuple(float(p) for p in probabilities))
+
+    def observe(self, context: Context, outcome: Round) -> None:
+        """Keep the keys of the tokens that were fed and accepted: x_t and all drafted ones but the last."""
+        if outcome.drafted:
+            self.kv.commit(1 + min(outcome.accepted, len(outcome.drafted) - 1))
+
+    def _feed(self, ids: mx.array) -> mx.array:
+        """(n,) ids into the cache → (n, dim) post-norm states."""
+        states = self.drafter.model.model(ids[None], cache=self.kv.layers)[0]
+        self.kv.commit(len(ids))
+        return states

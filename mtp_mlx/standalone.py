@@ -1,0 +1,116 @@
+"""The rival of the MTP head: a small model with embeddings, a KV cache and a prefill of its own."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import mlx.core as mx
+import mlx.nn as nn
+from mlx.utils import tree_flatten
+
+from mtp_mlx.head import dense_weight
+from mtp_mlx.weights import WeightsError, verify, write_sums
+
+if TYPE_CHECKING:
+    from mtp_mlx.backbone import Backbone
+
+RETRAIN = "train one for it (mtp-mlx train --standalone), or use another --drafter"
+
+
+@dataclass(frozen=True)
+class StandaloneConfig:
+    """What a standalone drafter is, and what it is bound to.
+
+    Attributes:
+        layers: the backbone layers that its own ones started from.
+        backbone: the fingerprint of the backbone it was trained on.
+        vocab: SHA-256 of the token map (text → id) that its ids belong to.
+    """
+
+    layers: tuple[int, ...]
+    backbone: str
+    vocab: str
+
+
+class Standalone(nn.Module):
+    """An mlx-lm model of the backbone's own kind with fewer layers; ``model`` drafts for mlx-lm as it is."""
+
+    def __init__(self, backbone: Backbone, config: StandaloneConfig, draft_vocab: mx.array):
+        """Start as the backbone's layers ``config.layers`` between copies of its embeddings and final norm.
+
+        ``draft_vocab``: (n,) int32, the ids that a draft may hold besides the prompt's own.
+        """
+        super().__init__()
+        kinds = getattr(backbone.args, "layer_types", None)
+        chosen = {} if kinds is None else {"layer_types": [kinds[i] for i in config.layers]}
+        arguments = replace(backbone.args, num_hidden_layers=len(config.layers), **chosen)
+        self.config = config
+        self.draft_vocab = draft_vocab
+        self.model: Any = type(backbone.model)(arguments)
+        _copy(backbone.model.model.embed_tokens, self.model.model.embed_tokens)
+        _copy(backbone.model.model.norm, self.model.model.norm)
+        if not arguments.tie_word_embeddings:
+            _copy(backbone.model.lm_head, self.model.lm_head)
+        for mine, source in zip(self.model.layers, config.layers, strict=True):
+            _copy(backbone.model.layers[source], mine)
+        # What is the backbone's stays the backbone's: it is not trained, and not stored a second time.
+        self.freeze(keys=["draft_vocab"], recurse=False)
+        self.model.model.embed_tokens.freeze()
+        if not arguments.tie_word_embeddings:
+            self.model.lm_head.freeze()
+
+
+def _copy(theirs: Any, mine: Any) -> None:
+    """Copy the weights of every module below ``theirs`` to its namesake below ``mine``, de-quantised."""
+    sources = dict(theirs.named_modules())
+    for name, module in mine.named_modules():
+        if "weight" in module:
+            module.weight = mx.array(dense_weight(sources[name]), mx.float32)
+        if "bias" in module:
+            module.bias = mx.array(sources[name].bias, mx.float32)
+
+
+def save_standalone(drafter: Standalone, folder: Path) -> None:
+    """Write config.json, model.safetensors (float16; without the embeddings) and SHA256SUMS."""
+    folder.mkdir(parents=True, exist_ok=True)
+    trained: Any = tree_flatten(drafter.trainable_parameters())
+    arrays = {name: array.astype(mx.float16) for name, array in trained} | {"draft_vocab": drafter.draft_vocab}
+    mx.save_safetensors(str(folder / "model.safetensors"), arrays, {"format": "mlx"})
+    text = json.dumps({"model_type": "standalone-drafter", **asdict(drafter.config)}, indent=2)
+    (folder / "config.json").write_text(text + "\n", encoding="utf-8")
+    write_sums(folder)
+
+
+def load_standalone(folder: Path, backbone: Backbone) -> Standalone:
+    """Load a standalone drafter for ``backbone``; its embeddings are a copy of the backbone's.
+
+    Raises:
+        WeightsError: missing, damaged, or made for another backbone or vocabulary.
+    """
+    verify(folder, cure=RETRAIN)
+    try:
+        fields = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        fields.pop("model_type")
+        config = StandaloneConfig(**{**fields, "layers": tuple(fields["layers"])})
+    except Exception as error:  # whatever json or a missing field raises, the file is not a drafter's
+        raise WeightsError(f"{folder} is not a readable standalone drafter ({error}): {RETRAIN}") from error
+    if config.vocab != backbone.vocab_hash:
+        raise WeightsError(f"the drafter in {folder} has another vocabulary than {backbone.path.name}: {RETRAIN}")
+    if config.backbone != backbone.fingerprint:
+        raise WeightsError(f"the drafter in {folder} was trained on another backbone than {backbone.path}: {RETRAIN}")
+    try:
+        arrays: Any = mx.load(str(folder / "model.safetensors"))
+        drafter = Standalone(backbone, config, arrays["draft_vocab"])
+        missing = {name for name, _ in tree_flatten(drafter.trainable_parameters())} - set(arrays)
+        if missing:
+            raise ValueError(f"{sorted(missing)[0]} is missing")
+        drafter.load_weights(list(arrays.items()), strict=False)
+    except Exception as error:  # mlx raises many kinds for a truncated or foreign file
+        raise WeightsError(f"{folder} is not a readable standalone drafter ({error}): {RETRAIN}") from error
+    drafter.set_dtype(backbone.dtype)
+    drafter.eval()
+    mx.eval(drafter.parameters())
+    return drafter

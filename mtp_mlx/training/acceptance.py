@@ -1,0 +1,44 @@
+"""How far drafts would be accepted, counted from every position of the answers."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from typing import Any
+
+import numpy as np
+
+
+class Acceptance:
+    """Counts per task. Until the first miss a draft is the true text, so teacher forcing gives the exact count."""
+
+    def __init__(self, length: int):
+        """``length``: tokens of a draft."""
+        self.length = length
+        self._drafts: dict[str, int] = defaultdict(int)
+        self._reached: dict[str, np.ndarray] = defaultdict(lambda: np.zeros(length))
+
+    def add(self, task: str, hits: np.ndarray) -> None:
+        """``hits`` (drafts, length) bool: whether a drafted token is the backbone's own, given that all before are."""
+        self._drafts[task] += len(hits)
+        self._reached[task] += np.logical_and.accumulate(hits, axis=1).sum(axis=0)
+
+    def to_json(self) -> dict[str, Any]:
+        """accepted: mean accepted tokens of a draft, averaged over tasks; per_position: the share of drafts accepted
+        that far; conditional: of those accepted one position before; by_task: ``accepted`` of each task."""
+        shares = {task: self._reached[task] / max(self._drafts[task], 1) for task in sorted(self._drafts)}
+        per_position = np.mean(list(shares.values()), axis=0) if shares else np.zeros(self.length)
+        before = np.concatenate([[1.0], per_position[:-1]])
+        return {
+            "accepted": float(per_position.sum()),
+            "per_position": per_position.tolist(),
+            "conditional": (per_position / np.maximum(before, 1e-9)).tolist(),
+            "by_task": {task: math.fsum(share) for task, share in shares.items()},
+        }
+
+
+def describe(row: dict[str, Any]) -> str:
+    """A log row as a line to read."""
+    chances = " ".join(f"{share:.2f}" for share in row["conditional"])
+    tasks = ", ".join(f"{task} {accepted:.2f}" for task, accepted in row["by_task"].items())
+    return f"step {row['step']}: loss {row['loss']:.3f}, accepted {row['accepted']:.2f} ({tasks}), positions {chances}"

@@ -1,0 +1,63 @@
+"""What the standalone drafter learns: the next token of the backbone's answers, from the whole text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import mlx.core as mx
+import numpy as np
+
+from mtp_mlx.backbone import Backbone
+from mtp_mlx.standalone import Standalone, StandaloneConfig
+from mtp_mlx.training.acceptance import Acceptance
+from mtp_mlx.training.features import Features, batches
+from mtp_mlx.training.trainer import Recipe, Student
+from mtp_mlx.training.vocabulary import NOT_DRAFTED, candidates, cross_entropy, draft_vocabulary
+
+
+class StandaloneStudent(Student):
+    """A standalone drafter in training; it reads ids only."""
+
+    def __init__(
+        self, backbone: Backbone, recipe: Recipe, examples: Sequence[Features] = (), *, start: Standalone | None = None
+    ):
+        """A new drafter with the draft vocabulary of ``examples``, or ``start``, a trained one, as it is."""
+        if start is None:
+            vocabulary = draft_vocabulary(examples, size=recipe.draft_vocab, always=backbone.eos)
+            config = StandaloneConfig(recipe.standalone_layers, backbone.fingerprint, backbone.vocab_hash)
+            start = Standalone(backbone, config, vocabulary)
+        start.set_dtype(mx.float32)
+        self.backbone = backbone
+        self.recipe = recipe
+        self.drafter = self.module = start
+        self.name = f"standalone drafter of {start.config.layers} of {backbone.fingerprint}"
+
+    def _logits(self, group: Sequence[Features]) -> tuple[mx.array, mx.array]:
+        """(B, A, n) logits at the anchors, and the logit index of the token that follows each, (B, A)."""
+        rows, length = max(f.anchors for f in group), max(len(f.ids) for f in group)
+        ids = np.zeros((len(group), length), np.int32)
+        at = np.zeros((len(group), rows), np.int32)
+        index, output = candidates(self.backbone, self.drafter.draft_vocab, group)
+        target = np.full((len(group), rows), NOT_DRAFTED, np.int32)
+        for i, f in enumerate(group):
+            ids[i, : len(f.ids)] = f.ids
+            at[i, : f.anchors] = np.arange(f.first, f.first + f.anchors)
+            target[i, : f.anchors] = index[f.ids[f.first + 1 :]]
+        states = self.drafter.model.model(mx.array(ids))  # (B, length, dim)
+        states = mx.take_along_axis(states, mx.array(at)[..., None], axis=1)  # (B, A, dim)
+        return states @ output.T, mx.array(target)
+
+    def loss(self, group: Sequence[Features], progress: float) -> mx.array:
+        return cross_entropy(*self._logits(group))
+
+    def evaluate(self, examples: Sequence[Features]) -> Acceptance:
+        """Acceptance of drafts of ``unroll`` tokens: a draft goes on right as long as each next token is right."""
+        unroll = self.recipe.unroll
+        acceptance = Acceptance(unroll)
+        for group in batches(examples, anchors=1024, order=range(len(examples))):
+            logits, target = self._logits(group)
+            right = np.array(mx.argmax(logits, axis=-1) == target)  # (B, A)
+            for row, f in zip(right, group, strict=True):
+                padded = np.concatenate([row[: f.anchors], np.zeros(unroll - 1, bool)])
+                acceptance.add(f.task, np.lib.stride_tricks.sliding_window_view(padded, unroll))
+        return acceptance

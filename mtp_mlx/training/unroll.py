@@ -1,0 +1,134 @@
+"""What the MTP head learns: unrolled on its own state over cached features, as it drafts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import mlx.core as mx
+import mlx.nn as nn
+import numpy as np
+
+from mtp_mlx.backbone import Backbone
+from mtp_mlx.head import HeadConfig, MTPHead
+from mtp_mlx.training.acceptance import Acceptance
+from mtp_mlx.training.features import Features, batches
+from mtp_mlx.training.trainer import Recipe, Student
+from mtp_mlx.training.vocabulary import NOT_DRAFTED, candidates, cross_entropy, draft_vocabulary
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Examples padded together: B examples, A anchors, S keys.
+
+    tokens (B, A + unroll) int32: row a is x_t of anchor a; hidden (B, A + unroll, dim): row a is h_{t−1};
+    kv: for each head layer (B, kv_heads, S, head_dim) twice; offset (B,): the first anchor's position;
+    mask (B, 1, A, S) bool: keys before the anchor's position; valid (B, A + unroll) bool: real tokens.
+    """
+
+    tokens: mx.array
+    hidden: mx.array
+    kv: list[tuple[mx.array, mx.array]]
+    offset: mx.array
+    mask: mx.array
+    valid: mx.array
+
+
+def collate(group: Sequence[Features], *, unroll: int) -> Batch:
+    """Pad a group of examples into one batch."""
+    rows = max(f.anchors for f in group)
+    keys = max(len(f.ids) for f in group)
+    read = [(f.hidden, f.keys, f.values) for f in group]
+    layers, heads, _, head_dim = read[0][1].shape
+    tokens = np.zeros((len(group), rows + unroll), np.int32)
+    valid = np.zeros((len(group), rows + unroll), bool)
+    hidden = np.zeros((len(group), rows + unroll, read[0][0].shape[1]), np.float32)
+    kv = np.zeros((2, layers, len(group), heads, keys, head_dim), np.float32)
+    for i, (f, (states, k, v)) in enumerate(zip(group, read, strict=True)):
+        text = f.ids[f.first :]  # anchors + 1 tokens
+        n = min(len(text), rows + unroll)
+        tokens[i, :n], valid[i, :n] = text[:n], True
+        hidden[i, :n] = states[:n]
+        kv[0, :, i, :, : len(f.ids)] = k
+        kv[1, :, i, :, : len(f.ids)] = v
+    first = np.array([f.first for f in group])
+    return Batch(
+        tokens=mx.array(tokens),
+        hidden=mx.array(hidden),
+        kv=[(mx.array(kv[0, layer]), mx.array(kv[1, layer])) for layer in range(layers)],
+        offset=mx.array(first.astype(np.int32)),
+        mask=mx.arange(keys) < (mx.array(first)[:, None] + mx.arange(rows))[:, None, :, None],
+        valid=mx.array(valid),
+    )
+
+
+def unrolled(head: MTPHead, embed, batch: Batch, *, unroll: int) -> list[tuple[mx.array, mx.array]]:
+    """(y, next state) of each step, (B, A, dim) both: true tokens in, the head's own state from step to step."""
+    rows = batch.mask.shape[2]
+    state = batch.hidden[:, :rows]
+    steps = []
+    for step in range(unroll):
+        embedding = embed(batch.tokens[:, step : step + rows])
+        y, state = head(embedding, state, batch.kv, offset=batch.offset + step, mask=batch.mask)
+        steps.append((y, state))
+    return steps
+
+
+def targets(batch: Batch, index: np.ndarray, *, unroll: int) -> list[mx.array]:
+    """For each step the logit index of the true next token, (B, A); NOT_DRAFTED where there is none to learn."""
+    rows = batch.mask.shape[2]
+    placed = mx.where(batch.valid, mx.array(index)[batch.tokens], NOT_DRAFTED)
+    return [placed[:, step + 1 : step + 1 + rows] for step in range(unroll)]
+
+
+class HeadStudent(Student):
+    """An MTP head in training."""
+
+    def __init__(
+        self, backbone: Backbone, recipe: Recipe, examples: Sequence[Features] = (), *, start: MTPHead | None = None
+    ):
+        """A new head with the draft vocabulary of ``examples``, or ``start``, a trained one, as it is."""
+        if start is None:
+            vocabulary = draft_vocabulary(examples, size=recipe.draft_vocab, always=backbone.eos)
+            start = MTPHead(HeadConfig.for_backbone(backbone, kv_layers=recipe.kv_layers), vocabulary)
+            start.copy_from(backbone)
+        start.set_dtype(mx.float32)
+        self.backbone = backbone
+        self.recipe = recipe
+        self.head = self.module = start
+        self.name = f"MTP head on {start.config.kv_layers} of {backbone.fingerprint}"
+
+    def loss(self, group: Sequence[Features], progress: float) -> mx.array:
+        """Of each step, cross-entropy on the true tokens and SmoothL1 of the state to the true one."""
+        recipe = self.recipe
+        batch = collate(group, unroll=recipe.unroll)
+        index, output = candidates(self.backbone, self.head.draft_vocab, group)
+        rows = batch.mask.shape[2]
+        total = mx.array(0.0)
+        steps = unrolled(self.head, self.backbone.embed, batch, unroll=recipe.unroll)
+        goals = targets(batch, index, unroll=recipe.unroll)
+        for step, ((y, state), target) in enumerate(zip(steps, goals, strict=True)):
+            loss = cross_entropy(y @ output.T, target)
+            if recipe.regression:
+                real = batch.valid[:, step + 1 : step + 1 + rows]
+                true = batch.hidden[:, step + 1 : step + 1 + rows]
+                distance = nn.losses.smooth_l1_loss(state, true, reduction="none").mean(-1)
+                far = mx.where(real, distance, 0).sum() / mx.maximum(real.sum(), 1)
+                loss = loss + recipe.regression * (1 - progress) * far
+            total = total + recipe.decay**step * loss
+        return total
+
+    def evaluate(self, examples: Sequence[Features]) -> Acceptance:
+        """Acceptance of drafts of ``unroll`` tokens."""
+        unroll = self.recipe.unroll
+        acceptance = Acceptance(unroll)
+        for group in batches(examples, anchors=1024, order=range(len(examples))):
+            batch = collate(group, unroll=unroll)
+            index, output = candidates(self.backbone, self.head.draft_vocab, group)
+            steps = unrolled(self.head, self.backbone.embed, batch, unroll=unroll)
+            goals = targets(batch, index, unroll=unroll)
+            hits = [mx.argmax(y @ output.T, axis=-1) == target for (y, _), target in zip(steps, goals, strict=True)]
+            table = np.array(mx.stack(hits, axis=-1))  # (B, A, unroll)
+            for row, f in zip(table, group, strict=True):
+                acceptance.add(f.task, row[: f.anchors])
+        return acceptance
