@@ -38,10 +38,13 @@ def features_of(tiny, tokens, first):
     views = [kv.view(layer) for layer in LAYERS]
     arrays = {
         "hidden": np.array(states),
+        "best": np.array(mx.argmax(tiny.logits(states[1:]), axis=-1)),
         "keys": np.array(mx.concatenate([k[:, :, : len(tokens)] for k, _ in views])),
         "values": np.array(mx.concatenate([v[:, :, : len(tokens)] for _, v in views])),
     }
-    return Features(np.array(tokens, np.int32), first, held_back=False, task="proofread", read=arrays.__getitem__)
+    return Features(
+        np.array(tokens, np.int32), first, first, held_back=False, task="proofread", read=arrays.__getitem__
+    )
 
 
 @pytest.mark.parametrize("length", [2, 9])

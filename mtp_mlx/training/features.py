@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -24,16 +24,19 @@ SHARD = 256  # examples a file
 
 @dataclass(frozen=True)
 class Features:
-    """One example as the head sees it; n tokens, of which the last ``anchors`` are the backbone's own.
+    """One example as a student sees it: n tokens, with an anchor to draft from at each from ``start`` on, but the last.
 
     Only the ids are in memory: the rest is read from the shard's file whenever it is asked for.
 
     Attributes:
         ids: (n,) int32, prompt and answer.
-        first: the position of the first anchor, the last prompt token.
+        start: the position of the first anchor.
+        first: the position of the last prompt token, the first anchor of the answer.
+        read: the array of a name, with its rows from position ``start`` on where it has one a position.
     """
 
     ids: np.ndarray
+    start: int
     first: int
     held_back: bool
     task: str
@@ -41,13 +44,18 @@ class Features:
 
     @property
     def anchors(self) -> int:
-        """Positions to draft from: the last prompt token to the last token but one."""
-        return len(self.ids) - 1 - self.first
+        """Positions to draft from: ``start`` to the last token but one."""
+        return len(self.ids) - 1 - self.start
 
     @property
     def hidden(self) -> np.ndarray:
-        """(n − first + 1, dim) float16, the backbone's post-norm states from position first − 1 on."""
+        """(anchors + 2, dim) float16, the backbone's post-norm states from position start − 1 on."""
         return self.read("hidden")
+
+    @property
+    def best(self) -> np.ndarray:
+        """(anchors + 1,) int32, what the backbone would write after each position from ``start`` on."""
+        return self.read("best")
 
     @property
     def keys(self) -> np.ndarray:
@@ -58,6 +66,15 @@ class Features:
     def values(self) -> np.ndarray:
         """(head layers, kv_heads, n, head_dim) float16, as the keys."""
         return self.read("values")
+
+    def answer_only(self) -> Features:
+        """The same example with no anchor before the last prompt token: what drafting will meet."""
+        skipped, read = self.first - self.start, self.read
+
+        def read_answer(name: str) -> np.ndarray:
+            return read(name)[skipped:] if name in ("hidden", "best") else read(name)
+
+        return replace(self, start=self.first, read=read_answer)
 
 
 def extract(backbone: Backbone, examples: Sequence[Example], folder: Path, *, kv_layers: Sequence[int]) -> None:
@@ -91,6 +108,7 @@ def extract(backbone: Backbone, examples: Sequence[Example], folder: Path, *, kv
                 "ids": json.dumps([e.id for e in batch]),
                 "tasks": json.dumps([e.task for e in batch]),
                 "held_back": json.dumps([e.held_back for e in batch]),
+                "start": json.dumps([_start(e) for e in batch]),
                 "first": json.dumps([len(e.prompt) - 1 for e in batch]),
             },
         )
@@ -117,13 +135,19 @@ class Prefixes:
         return states, kv
 
 
+def _start(example: Example) -> int:
+    """The first anchor: the first token of the text, but for the very first token, which has no state before it."""
+    return max(example.start, 1)
+
+
 def _compute(backbone: Backbone, prefixes: Prefixes, example: Example, kv_layers: Sequence[int]) -> dict[str, mx.array]:
     ids = [*example.prompt, *example.answer]
-    hidden, kv = prefixes.states(ids, needed_from=len(example.prompt) - 2)
+    hidden, kv = prefixes.states(ids, needed_from=_start(example) - 1)
     views = [kv.view(layer) for layer in kv_layers]
     arrays = {
         "ids": mx.array(ids, mx.int32),
         "hidden": hidden.astype(mx.float16),
+        "best": mx.argmax(backbone.logits(hidden[1:]), axis=-1).astype(mx.int32),
         "keys": mx.concatenate([k[:, :, : len(ids)] for k, _ in views]).astype(mx.float16),
         "values": mx.concatenate([v[:, :, : len(ids)] for _, v in views]).astype(mx.float16),
     }
@@ -136,11 +160,11 @@ def read_features(folder: Path, *, held_back: bool) -> Iterator[Features]:
     for path in sorted(folder.glob("[0-9]*.safetensors")):
         shard: Any = safe_open(str(path), framework="numpy")  # mapped: what is read is not kept
         meta = shard.metadata()
-        columns = [json.loads(meta[name]) for name in ("tasks", "held_back", "first")]
-        for i, (task, held, first) in enumerate(zip(*columns, strict=True)):
+        columns = [json.loads(meta[name]) for name in ("tasks", "held_back", "start", "first")]
+        for i, (task, held, start, first) in enumerate(zip(*columns, strict=True)):
             if held == held_back:
                 ids = shard.get_tensor(f"{i}.ids")
-                yield Features(ids, first, held, task, partial(_tensor, shard, i))
+                yield Features(ids, start, first, held, task, partial(_tensor, shard, i))
 
 
 def _tensor(shard: Any, example: int, name: str) -> np.ndarray:

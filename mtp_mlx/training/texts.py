@@ -34,11 +34,16 @@ class DataError(ValueError):
 
 @dataclass(frozen=True)
 class Example:
-    """One prompt and the backbone's greedy answer (end-of-text included where it came within the budget)."""
+    """One prompt and the backbone's greedy answer (end-of-text included where it came within the budget).
+
+    Attributes:
+        start: where in the prompt the text begins; before it, all prompts of the wording are alike.
+    """
 
     id: str
     task: str
     held_back: bool
+    start: int
     prompt: list[int]
     answer: list[int]
 
@@ -127,7 +132,7 @@ def generate(backbone: Backbone, rows: list[dict[str, Any]], path: Path, *, max_
         tokens = 0
         for index, answer in _answers(backbone, prompts):
             row, prompt = prompts[index]
-            example = Example(row["id"], row["task"], is_held_back(row), prompt.ids, answer)
+            example = Example(row["id"], row["task"], is_held_back(row), prompt.prefix, prompt.ids, answer)
             file.write(json.dumps(asdict(example)) + "\n")
             file.flush()
             tokens += len(answer)

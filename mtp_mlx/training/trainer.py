@@ -32,6 +32,8 @@ class Recipe:
         standalone_layers: the backbone layers that a standalone drafter starts from.
         anchors: rows of a batch (padded); each is unrolled ``unroll`` steps.
         decay: step j weighs ``decay ** j``.
+        prompt_weight: weight of anchors in the prompt's text, where what the backbone would write is learnt too;
+            0: the answers only.
         regression: weight of SmoothL1 between the recurrent and the true state, fading to 0 over the run.
     """
 
@@ -44,6 +46,7 @@ class Recipe:
     learning_rate: float = 8e-4
     warmup: float = 0.05
     decay: float = 0.8
+    prompt_weight: float = 0.5
     regression: float = 0.2
     clip: float = 1.0
     seed: int = 0
@@ -80,7 +83,7 @@ class Trainer:
             raise DataError("no examples to train on: generate more texts")
         self.student = student
         self.recipe = recipe
-        self.examples = examples
+        self.examples = examples if recipe.prompt_weight else [f.answer_only() for f in examples]
         self.folder = folder
         self.step = 0
         self._plan = self._batches_of_every_epoch()

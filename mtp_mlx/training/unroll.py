@@ -21,44 +21,49 @@ from mtp_mlx.training.vocabulary import NOT_DRAFTED, candidates, cross_entropy, 
 class Batch:
     """Examples padded together: B examples, A anchors, S keys.
 
-    tokens (B, A + unroll) int32: row a is x_t of anchor a; hidden (B, A + unroll, dim): row a is h_{t−1};
+    tokens (B, A + unroll) int32: row a is x_t of anchor a; hidden (B, A + unroll + 1, dim): row a is h_{t−1};
+    best (B, A + unroll) int32: row a is what the backbone writes after x_t, −1 past the end;
     kv: for each head layer (B, kv_heads, S, head_dim) twice; offset (B,): the first anchor's position;
-    mask (B, 1, A, S) bool: keys before the anchor's position; valid (B, A + unroll) bool: real tokens.
+    mask (B, 1, A, S) bool: keys before the anchor's position;
+    weight (B, A): 1 for anchors in the answer, less for those in the prompt.
     """
 
     tokens: mx.array
     hidden: mx.array
+    best: mx.array
     kv: list[tuple[mx.array, mx.array]]
     offset: mx.array
     mask: mx.array
-    valid: mx.array
+    weight: mx.array
 
 
-def collate(group: Sequence[Features], *, unroll: int) -> Batch:
+def collate(group: Sequence[Features], *, unroll: int, prompt_weight: float = 1.0) -> Batch:
     """Pad a group of examples into one batch."""
     rows = max(f.anchors for f in group)
     keys = max(len(f.ids) for f in group)
     read = [(f.hidden, f.keys, f.values) for f in group]
     layers, heads, _, head_dim = read[0][1].shape
     tokens = np.zeros((len(group), rows + unroll), np.int32)
-    valid = np.zeros((len(group), rows + unroll), bool)
-    hidden = np.zeros((len(group), rows + unroll, read[0][0].shape[1]), np.float32)
+    best = np.full((len(group), rows + unroll), NOT_DRAFTED, np.int32)
+    hidden = np.zeros((len(group), rows + unroll + 1, read[0][0].shape[1]), np.float32)
     kv = np.zeros((2, layers, len(group), heads, keys, head_dim), np.float32)
+    weight = np.ones((len(group), rows), np.float32)
     for i, (f, (states, k, v)) in enumerate(zip(group, read, strict=True)):
-        text = f.ids[f.first :]  # anchors + 1 tokens
-        n = min(len(text), rows + unroll)
-        tokens[i, :n], valid[i, :n] = text[:n], True
-        hidden[i, :n] = states[:n]
+        tokens[i, : f.anchors + 1] = f.ids[f.start :]
+        best[i, : f.anchors] = f.best[:-1]  # what comes after the last token is nobody's business
+        hidden[i, : f.anchors + 2] = states
         kv[0, :, i, :, : len(f.ids)] = k
         kv[1, :, i, :, : len(f.ids)] = v
-    first = np.array([f.first for f in group])
+        weight[i, : f.first - f.start] = prompt_weight
+    start = np.array([f.start for f in group])
     return Batch(
         tokens=mx.array(tokens),
         hidden=mx.array(hidden),
+        best=mx.array(best),
         kv=[(mx.array(kv[0, layer]), mx.array(kv[1, layer])) for layer in range(layers)],
-        offset=mx.array(first.astype(np.int32)),
-        mask=mx.arange(keys) < (mx.array(first)[:, None] + mx.arange(rows))[:, None, :, None],
-        valid=mx.array(valid),
+        offset=mx.array(start.astype(np.int32)),
+        mask=mx.arange(keys) < (mx.array(start)[:, None] + mx.arange(rows))[:, None, :, None],
+        weight=mx.array(weight),
     )
 
 
@@ -75,10 +80,10 @@ def unrolled(head: MTPHead, embed, batch: Batch, *, unroll: int) -> list[tuple[m
 
 
 def targets(batch: Batch, index: np.ndarray, *, unroll: int) -> list[mx.array]:
-    """For each step the logit index of the true next token, (B, A); NOT_DRAFTED where there is none to learn."""
+    """For each step the logit index of the backbone's own next token, (B, A); NOT_DRAFTED where it cannot be learnt."""
     rows = batch.mask.shape[2]
-    placed = mx.where(batch.valid, mx.array(index)[batch.tokens], NOT_DRAFTED)
-    return [placed[:, step + 1 : step + 1 + rows] for step in range(unroll)]
+    placed = mx.where(batch.best == NOT_DRAFTED, NOT_DRAFTED, mx.array(index)[mx.maximum(batch.best, 0)])
+    return [placed[:, step : step + rows] for step in range(unroll)]
 
 
 class HeadStudent(Student):
@@ -99,21 +104,21 @@ class HeadStudent(Student):
         self.name = f"MTP head on {start.config.kv_layers} of {backbone.fingerprint}"
 
     def loss(self, group: Sequence[Features], progress: float) -> mx.array:
-        """Of each step, cross-entropy on the true tokens and SmoothL1 of the state to the true one."""
+        """Of each step, cross-entropy on the backbone's tokens and SmoothL1 of the state to the true one."""
         recipe = self.recipe
-        batch = collate(group, unroll=recipe.unroll)
+        batch = collate(group, unroll=recipe.unroll, prompt_weight=recipe.prompt_weight)
         index, output = candidates(self.backbone, self.head.draft_vocab, group)
         rows = batch.mask.shape[2]
         total = mx.array(0.0)
         steps = unrolled(self.head, self.backbone.embed, batch, unroll=recipe.unroll)
         goals = targets(batch, index, unroll=recipe.unroll)
         for step, ((y, state), target) in enumerate(zip(steps, goals, strict=True)):
-            loss = cross_entropy(y @ output.T, target)
+            loss = cross_entropy(y @ output.T, target, batch.weight)
             if recipe.regression:
-                real = batch.valid[:, step + 1 : step + 1 + rows]
+                real = (batch.best[:, step : step + rows] != NOT_DRAFTED) * batch.weight
                 true = batch.hidden[:, step + 1 : step + 1 + rows]
                 distance = nn.losses.smooth_l1_loss(state, true, reduction="none").mean(-1)
-                far = mx.where(real, distance, 0).sum() / mx.maximum(real.sum(), 1)
+                far = (distance * real).sum() / mx.maximum(real.sum(), 1)
                 loss = loss + recipe.regression * (1 - progress) * far
             total = total + recipe.decay**step * loss
         return total
@@ -122,7 +127,8 @@ class HeadStudent(Student):
         """Acceptance of drafts of ``unroll`` tokens."""
         unroll = self.recipe.unroll
         acceptance = Acceptance(unroll)
-        for group in batches(examples, anchors=1024, order=range(len(examples))):
+        answers = [f.answer_only() for f in examples]
+        for group in batches(answers, anchors=1024, order=range(len(answers))):
             batch = collate(group, unroll=unroll)
             index, output = candidates(self.backbone, self.head.draft_vocab, group)
             steps = unrolled(self.head, self.backbone.embed, batch, unroll=unroll)

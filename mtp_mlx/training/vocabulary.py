@@ -39,9 +39,8 @@ def candidates(backbone: Backbone, draft_vocab: mx.array, group: Sequence[Featur
     return index, backbone.output_rows(mx.array(ids))
 
 
-def cross_entropy(logits: mx.array, target: mx.array) -> mx.array:
-    """Mean over the targets that can be learnt: (..., n) logits and (...) indices, NOT_DRAFTED ones left out."""
-    learnt = target != NOT_DRAFTED
+def cross_entropy(logits: mx.array, target: mx.array, weight: mx.array) -> mx.array:
+    """Weighted mean over the targets that can be learnt: logits (..., n), target indices (...), weight (...)."""
+    weight = mx.where(target == NOT_DRAFTED, 0, weight)
     right = mx.take_along_axis(logits, mx.maximum(target, 0)[..., None], axis=-1)[..., 0]
-    losses = mx.logsumexp(logits, axis=-1) - right
-    return mx.where(learnt, losses, 0).sum() / mx.maximum(learnt.sum(), 1)
+    return ((mx.logsumexp(logits, axis=-1) - right) * weight).sum() / mx.maximum(weight.sum(), 1)
