@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,13 +14,21 @@ from mtp_mlx.profiles import profiles
 from mtp_mlx.request import DRAFT_LENGTH, DRAFTERS, WIDTH, Request
 from mtp_mlx.tasks import TASKS
 
-STATES = {"accepted": "32", "rejected": "9;31", "unread": "2", "correction": "33", "bonus": "36", "plain": "0"}
+# Each state of a token as the page marks it: a sign for everyone, a colour (ANSI) on a terminal.
+STATES = {
+    "accepted": ("✓", "32"),
+    "rejected": ("✗", "9;31"),
+    "unread": ("–", "2"),
+    "correction": ("↻", "33"),
+    "bonus": ("+", "36"),
+    "plain": ("", "0"),
+}
 TASK_HELP = "; ".join(f"{name}: {task.help}" for name, task in TASKS.items())
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; return its exit code."""
-    arguments = parser().parse_args(argv)
+    arguments = _parse(argv)
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(encoding="utf-8", errors="backslashreplace")  # type: ignore[union-attr]
     try:
@@ -32,6 +41,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("mtp-mlx: stopped", file=sys.stderr)
         return 130
+
+
+def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    """Parse arguments; ``run TASK --option VALUE TEXT`` too, where argparse takes TEXT for one too many."""
+    top = parser()
+    arguments, rest = top.parse_known_args(argv)
+    if len(rest) == 1 and not rest[0].startswith("-") and getattr(arguments, "text", "") is None:
+        arguments.text, rest = rest[0], []
+    if rest:
+        top.error(f"unrecognized arguments: {' '.join(rest)} (mtp-mlx COMMAND --help shows what there is)")
+    return arguments
 
 
 def parser() -> argparse.ArgumentParser:
@@ -47,7 +67,7 @@ def parser() -> argparse.ArgumentParser:
     run.add_argument("text", nargs="?", metavar="TEXT", help="the text; standard input when it is left out")
     _decoding(run)
     run.add_argument("--max-tokens", type=int, metavar="N", help="the most tokens to write (default: the task's)")
-    run.add_argument("--trace", action="store_true", help="a coloured line for every round, on standard error")
+    run.add_argument("--trace", action="store_true", help=f"a line for every round, on standard error: {_legend()}")
     run.add_argument("--json", action="store_true", help="the whole trace as JSON on standard output")
     run.set_defaults(command=_run)
 
@@ -88,13 +108,18 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _models(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--backbone", type=Path, default=weights.BACKBONE, metavar="DIR")
-    command.add_argument("--head", type=Path, default=weights.HEAD, metavar="DIR")
-    command.add_argument("--standalone", type=Path, default=weights.STANDALONE, metavar="DIR")
+    for name, folder, what in (
+        ("backbone", weights.BACKBONE, "the frozen model"),
+        ("head", weights.HEAD, "its MTP head"),
+        ("standalone", weights.STANDALONE, "its standalone drafter"),
+    ):
+        command.add_argument(
+            f"--{name}", type=Path, default=folder, metavar="DIR", help=f"{what} (default: the one in weights/)"
+        )
 
 
 def _decoding(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--drafter", choices=DRAFTERS, default="mtp")
+    command.add_argument("--drafter", choices=DRAFTERS, default="mtp", help="who guesses (default: mtp)")
     command.add_argument(
         "--draft-length", type=int, metavar="K", help=f"tokens to draft a round (default: {DRAFT_LENGTH})"
     )
@@ -149,39 +174,55 @@ def _run(arguments: argparse.Namespace) -> int:
         profile=arguments.profile,
     )
     run = _load(arguments).start(request)
+    streams = not (arguments.json or arguments.trace)  # a trace between the words would tear them apart
     for event, text in run:
-        if not arguments.json:
+        if streams:
             print(text, end="", flush=True)
         if arguments.trace and isinstance(event, Round):
-            print(f"\n{_line(run.trace.rounds[-1])}", file=sys.stderr, flush=True)
+            print(_line(run.trace.rounds[-1], colour=_in_colour()), file=sys.stderr, flush=True)
     if arguments.json:
         print(json.dumps(run.trace.to_json(), ensure_ascii=False))
         return 0
-    print()
+    print("" if streams else run.trace.text)
     stats = run.trace.stats
+    drafts = f"{stats.acceptance_rate:.0%} of drafts accepted, " if stats.drafted else ""
     print(
         f"{stats.tokens} tokens in {stats.rounds} passes: {stats.additional_per_pass:.2f} additional tokens per pass, "
-        f"{stats.acceptance_rate:.0%} of drafts accepted, {stats.tokens_per_second:.1f} tokens/s",
+        f"{drafts}{stats.tokens_per_second:.1f} tokens/s",
         file=sys.stderr,
     )
+    if run.trace.finish == "budget":
+        print(f"mtp-mlx: stopped at {run.trace.max_tokens} tokens, the most to write (--max-tokens)", file=sys.stderr)
     for warning in run.trace.warnings:
         print(f"mtp-mlx: {warning}", file=sys.stderr)
     return 0
 
 
-def _line(round: dict) -> str:
-    """One round: each drafted token in the colour of its state, then the backbone's own."""
+def _in_colour() -> bool:
+    """Whether standard error shows colours: a terminal, and NO_COLOR (no-color.org) is not set."""
+    return sys.stderr.isatty() and not os.environ.get("NO_COLOR")
+
+
+def _legend() -> str:
+    return ", ".join(f"{sign} {state}" for state, (sign, _) in STATES.items() if sign)
+
+
+def _line(round: dict, *, colour: bool) -> str:
+    """One round: each drafted token with the mark of its state, then the backbone's own."""
     accepted = round["accepted"]
     first_after = "unread" if round["kind"] == "end" else "rejected"
     states = ["accepted"] * accepted + [first_after] + ["unread"] * len(round["drafted"])
     tokens = [(token["text"], state) for token, state in zip(round["drafted"], states, strict=False)]
     if round["token"] is not None:
         tokens.append((round["token"]["text"], round["kind"]))
-    painted = (f"\x1b[{STATES[state]}m{text!r}\x1b[0m" for text, state in tokens)
+    marked = ((f"{text!r}{STATES[state][0]}", STATES[state][1]) for text, state in tokens)
+    painted = (f"\x1b[{code}m{text}\x1b[0m" if colour else text for text, code in marked)
     return f"{accepted}/{len(round['drafted'])} {' '.join(painted)}"
 
 
 def _eval(arguments: argparse.Namespace) -> int:
+    from tqdm import tqdm
+
     from mtp_mlx.evaluate import Evaluation, evaluate, read_texts
 
     files = {path: read_texts(path, limit=arguments.limit) for path in arguments.data}
@@ -191,19 +232,24 @@ def _eval(arguments: argparse.Namespace) -> int:
     total, rows = Evaluation(request), []
     for path, texts in files.items():
         result = Evaluation(request)
-        for state in evaluate(pipeline, texts, result):
-            done, additional = len(state.prompts), state.stats.additional_per_pass
-            progress = f"{path.name}: {done}/{len(texts)} texts, {additional:.2f} additional per pass"
-            print(f"\r{progress}", end="", file=sys.stderr, flush=True)
-        print(file=sys.stderr)
+        with tqdm(evaluate(pipeline, texts, result), total=len(texts), desc=path.name, unit="text") as bar:
+            for state in bar:
+                bar.set_postfix(additional=f"{state.stats.additional_per_pass:.2f}", refresh=False)
         rows.append({"file": str(path), **result.to_json()})
         total.merge(result)
     if arguments.json:
         print(json.dumps(total.to_json() | ({"files": rows} if len(rows) > 1 else {})))
     else:
         for row in [*rows, {"file": "all files", **total.to_json()}] if len(rows) > 1 else rows:
-            print("".join(f"{name:20} {value}\n" for name, value in row.items()))
+            print("".join(f"{name:20} {_shown(value)}\n" for name, value in row.items()))
     return 0 if total.exact else 1
+
+
+def _shown(value: object) -> str:
+    """A figure of an evaluation for people: two decimals, lists without brackets."""
+    if isinstance(value, list):
+        return ", ".join(map(_shown, value)) or "none"
+    return f"{value:.2f}" if isinstance(value, float) else str(value)
 
 
 def _train(arguments: argparse.Namespace) -> int:
@@ -240,6 +286,7 @@ def _doctor(arguments: argparse.Namespace) -> int:
     for finding in examine(arguments.backbone, arguments.head, width=arguments.width):
         print(f"{'ok ' if finding.good else 'BAD'}  {finding.name:9} {finding.text}", flush=True)
         well = well and finding.good
+    print("all well" if well else "something is wrong: see the lines that begin with BAD")
     return 0 if well else 1
 
 

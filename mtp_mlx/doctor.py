@@ -37,9 +37,10 @@ def examine(backbone: Path, head: Path, *, width: int) -> Iterator[Finding]:
     except WeightsError as error:
         yield Finding("backbone", False, str(error))
         return
-    yield Finding("backbone", True, f"{backbone.name}, {human(model.nbytes)} in memory as {model.dtype}")
+    kind = str(model.dtype).removeprefix("mlx.core.")
+    yield Finding("backbone", True, f"{backbone.name}, {human(model.nbytes)} in memory as {kind}")
     result = probe(model, width=width)
-    yield Finding("exact", result.exact, str(result))
+    yield Finding("exact", result.exact, str(result).removeprefix("exact: "))
     try:
         loaded = load_head(head, model)
     except WeightsError as error:

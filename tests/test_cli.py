@@ -67,10 +67,35 @@ def test_every_drafter_writes_the_same_ids(run):
     assert len(texts) == 1
 
 
-def test_trace_shows_a_line_a_round(run):
-    words = ("--drafter", "lookup", "--max-tokens", "8", "--trace")
-    _, _, err = run("run", "proofread", "a b c a b", *words)
+def test_trace_shows_a_line_a_round(run, monkeypatch):
+    words = ("run", "proofread", "a b c a b", "--drafter", "lookup", "--max-tokens", "8", "--trace")
+    _, plain, err = run(*words)
+    lines = [line for line in err.splitlines() if "/" in line.split(" ")[0]]
+    assert len(lines) == int(err.split(" tokens in ")[1].split(" ")[0])
+    assert any("✗" in line for line in lines)
+    assert all("↻" in line or "+" in line for line in lines if not line.startswith("0/0"))
+    assert "\x1b" not in err  # no terminal, no colours
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    _, coloured, err = run(*words)
     assert err.count("\x1b[") >= 4
+    assert coloured == plain
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert "\x1b" not in run(*words)[2]
+
+
+def test_options_may_stand_between_task_and_text(run):
+    after = run("run", "proofread", "hello wrld", "--drafter", "plain", "--max-tokens", "6")
+    between = run("run", "proofread", "--drafter", "plain", "--max-tokens", "6", "hello wrld")
+    assert between[:2] == after[:2]
+    for extra in (["more"], ["--nonsense"], ["more", "words"]):
+        with pytest.raises(SystemExit):
+            main(["run", "proofread", "hello", *extra])
+
+
+def test_an_answer_that_was_cut_says_so(run):
+    _, _, err = run("run", "proofread", "hello wrld", "--drafter", "plain", "--max-tokens", "3")
+    assert "stopped at 3 tokens" in err
+    assert "of drafts" not in err  # plain decode has none
 
 
 @pytest.mark.parametrize(
