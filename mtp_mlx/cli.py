@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from mtp_mlx import __version__, blas, weights
-from mtp_mlx.profiles import profiles
+from mtp_mlx.profiles import human, profiles
 from mtp_mlx.request import DRAFT_LENGTH, DRAFTERS, WIDTH, Request
 from mtp_mlx.tasks import TASKS
 
@@ -191,6 +191,9 @@ def _run(arguments: argparse.Namespace) -> int:
         f"{drafts}{stats.tokens_per_second:.1f} tokens/s",
         file=sys.stderr,
     )
+    if run.profile.budget_bytes is not None:
+        used, budget = human(sum(run.trace.memory["entries"].values())), human(run.profile.budget_bytes)
+        print(f"{used} of the {budget} of {run.profile.name} taken", file=sys.stderr)
     if run.trace.finish == "budget":
         print(f"mtp-mlx: stopped at {run.trace.max_tokens} tokens, the most to write (--max-tokens)", file=sys.stderr)
     for warning in run.trace.warnings:

@@ -121,7 +121,8 @@ class Pipeline:
         if room and len(prompt.ids) + max_tokens > room:
             raise TextError(f"{len(prompt.ids):,} prompt tokens and {max_tokens:,} more pass the model's {room:,}")
         profile = get(request.profile)
-        admit(profile, self.ledger(rows=len(prompt.ids) + max_tokens + request.width))
+        ledger = self.ledger(rows=len(prompt.ids) + max_tokens + request.width)
+        admit(profile, ledger)
         trace = Trace(
             task=request.task,
             drafter=request.drafter,
@@ -130,6 +131,7 @@ class Pipeline:
             max_tokens=max_tokens,
             decode=self.backbone.tokenizer.decode,
             eos=self.backbone.eos,
+            memory={"profile": profile.name, "budget": profile.budget_bytes, "entries": ledger.entries},
         )
         if not (result := self.probe(request.width)).exact:
             trace.warn("exactness", str(result))

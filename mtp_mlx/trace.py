@@ -23,6 +23,7 @@ class Trace:
     Args:
         decode: ids → text, for one token or many; only complete UTF-8 is shown while the run goes on.
         eos: ids that end the text and are not shown in it.
+        memory: what the run takes: ``profile``, its ``budget`` in bytes (None: no limit), bytes by name (``entries``).
     """
 
     task: str
@@ -32,6 +33,7 @@ class Trace:
     max_tokens: int
     decode: Callable[[Sequence[int]], str]
     eos: frozenset[int]
+    memory: dict[str, Any] = field(default_factory=dict)
     status: Status = "running"
     prompt_tokens: int = 0
     text: str = ""
@@ -117,6 +119,7 @@ class Trace:
             "width": self.width,
             "draft_length": self.draft_length,
             "max_tokens": self.max_tokens,
+            "memory": self.memory,
             "prompt_tokens": self.prompt_tokens,
             "token_ids": list(self.token_ids),
             "text": self.text,

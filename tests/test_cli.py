@@ -92,6 +92,12 @@ def test_options_may_stand_between_task_and_text(run):
             main(["run", "proofread", "hello", *extra])
 
 
+def test_a_profile_says_what_is_taken_of_it(run):
+    words = ("run", "proofread", "hello wrld", "--drafter", "plain", "--max-tokens", "3")
+    assert "1.60 GiB of Pixel 8" in run(*words, "--profile", "pixel-8")[2]
+    assert "taken" not in run(*words)[2]
+
+
 def test_an_answer_that_was_cut_says_so(run):
     _, _, err = run("run", "proofread", "hello wrld", "--drafter", "plain", "--max-tokens", "3")
     assert "stopped at 3 tokens" in err

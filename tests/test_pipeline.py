@@ -38,6 +38,9 @@ def test_plain_lookup_and_mtp_write_the_same(tiny):
     assert all(t.token_ids == traces[0].token_ids for t in traces)
     assert all(len(t.token_ids) == t.stats.tokens for t in traces)
     assert traces[0].stats.drafted == 0 < traces[2].stats.drafted
+    memory = traces[2].to_json()["memory"]
+    assert memory["budget"] is None
+    assert {"backbone weights", "KV cache", "MTP head", "draft vocabulary"} == set(memory["entries"])
 
 
 def test_one_text_leaves_nothing_behind_for_the_next(tiny):

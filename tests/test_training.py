@@ -1,8 +1,11 @@
 """Training: on-policy texts, cached features, a trainer that learns and resumes; only the head changes."""
 
 import json
+import subprocess
+import sys
 from dataclasses import replace
 from itertools import takewhile
+from pathlib import Path
 
 import mlx.core as mx
 import numpy as np
@@ -34,6 +37,7 @@ from mtp_mlx.training.texts import (
 from mtp_mlx.training.trainer import Recipe, Trainer
 from mtp_mlx.training.unroll import HeadStudent
 
+ROOT = Path(__file__).resolve().parent.parent
 WORDS = ["the", "cat", "sat", "on", "a", "mat", "and", "dog", "ran", "home"]
 RECIPE = Recipe(
     kv_layers=(1, 3), standalone_layers=(0, 3), draft_vocab=512, epochs=6, unroll=2, anchors=128, learning_rate=3e-3
@@ -71,7 +75,7 @@ def texts(tiny, tmp_path_factory):
 @pytest.fixture(scope="module")
 def features(tiny, texts, tmp_path_factory):
     folder = tmp_path_factory.mktemp("features")
-    extract(tiny, list(read_examples(texts)), folder, kv_layers=RECIPE.kv_layers)
+    extract(tiny, list(read_examples(texts)), folder, kv_layers=RECIPE.kv_layers, prompts=True)
     return folder
 
 
@@ -307,3 +311,39 @@ def test_a_trained_head_is_gone_on_from(tiny, features, tmp_path):
     before = np.array(second.head.pre.weight)
     Trainer(second, recipe, examples, tmp_path / "second").run(held_back=[])
     assert not np.array_equal(before, np.array(second.head.pre.weight))
+
+
+def test_two_processes_train_one_head(tiny, features, tmp_path):
+    """Started by mlx.launch, each takes every other batch; their heads are the same at the end."""
+    script = """
+import sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[4])
+from mtp_mlx import blas
+blas.load()
+import mlx.core as mx
+from mlx.utils import tree_flatten
+from mtp_mlx.backbone import load_backbone
+from mtp_mlx.training.features import read_features
+from mtp_mlx.training.trainer import Recipe, Trainer
+from mtp_mlx.training.unroll import HeadStudent
+model, features, out = load_backbone(Path(sys.argv[1])), Path(sys.argv[2]), Path(sys.argv[3])
+examples = list(read_features(features, held_back=False))
+recipe = Recipe(kv_layers=(1, 3), draft_vocab=256, epochs=1, unroll=2, anchors=64, learning_rate=3e-3)
+trainer = Trainer(HeadStudent(model, recipe, examples), recipe, examples, out / "run")
+assert trainer.world.size() == 2
+trainer.run(held_back=[])
+weights = dict(tree_flatten(trainer.student.module.trainable_parameters()))
+mx.save_safetensors(str(out / f"{trainer.world.rank()}.safetensors"), weights | {"step": mx.array(trainer.step)})
+"""
+    (tmp_path / "train.py").write_text(script, encoding="utf-8")
+    launch = [str(Path(sys.executable).with_name("mlx.launch")), "-n", "2", "--", sys.executable]
+    words = [str(tmp_path / "train.py"), str(tiny.path), str(features), str(tmp_path), str(ROOT)]
+    done = subprocess.run([*launch, *words], capture_output=True, text=True, timeout=300)
+    assert (tmp_path / "1.safetensors").exists(), done.stdout + done.stderr
+    first, second = (mx.load(str(tmp_path / f"{rank}.safetensors")) for rank in (0, 1))
+    assert first["step"].item() > 2
+    assert all(np.array_equal(np.array(first[name]), np.array(second[name])) for name in first)
+    start = HeadStudent(tiny, RECIPE, list(read_features(features, held_back=False)))
+    assert not np.array_equal(np.array(first["pre.weight"]), np.array(start.head.pre.weight))
+    assert (tmp_path / "run" / "checkpoint.safetensors").exists()

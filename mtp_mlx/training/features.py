@@ -77,14 +77,23 @@ class Features:
         return replace(self, start=self.first, read=read_answer)
 
 
-def extract(backbone: Backbone, examples: Sequence[Example], folder: Path, *, kv_layers: Sequence[int]) -> None:
+def extract(
+    backbone: Backbone, examples: Sequence[Example], folder: Path, *, kv_layers: Sequence[int], prompts: bool = False
+) -> None:
     """Write the features of every example to ``folder``, a shard at a time; whole shards are kept.
 
+    Args:
+        prompts: with anchors in the prompts' texts, not only in the answers.
+
     Raises:
-        DataError: the folder holds features of another backbone or other layers.
+        DataError: the folder holds features of another backbone, other layers or other anchors.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    about = {"backbone": backbone.fingerprint, "kv_layers": json.dumps(list(kv_layers))}
+    about = {
+        "backbone": backbone.fingerprint,
+        "kv_layers": json.dumps(list(kv_layers)),
+        "prompts": json.dumps(prompts),
+    }
     prefixes = Prefixes(backbone)
     for number, start in enumerate(tqdm(range(0, len(examples), SHARD), desc="features", unit="shard")):
         batch = examples[start : start + SHARD]
@@ -92,12 +101,15 @@ def extract(backbone: Backbone, examples: Sequence[Example], folder: Path, *, kv
         if path.exists():
             meta = safe_open(str(path), framework="numpy").metadata()
             if any(meta[key] != value for key, value in about.items()):
-                raise DataError(f"{folder} holds features of another backbone or other layers: give another --run")
+                raise DataError(
+                    f"{folder} holds features of another backbone, other layers or anchors: give another --run"
+                )
             if json.loads(meta["ids"]) == [example.id for example in batch]:
                 continue
         arrays = {}
         for i, example in sorted(enumerate(batch), key=lambda pair: pair[1].prompt):  # shared prefixes in a row
-            for name, array in _compute(backbone, prefixes, example, kv_layers).items():
+            start = _first_anchor(example, prompts=prompts)
+            for name, array in _compute(backbone, prefixes, example, start, kv_layers).items():
                 arrays[f"{i}.{name}"] = array
         scratch = folder / "unfinished.safetensors"
         mx.save_safetensors(
@@ -108,7 +120,7 @@ def extract(backbone: Backbone, examples: Sequence[Example], folder: Path, *, kv
                 "ids": json.dumps([e.id for e in batch]),
                 "tasks": json.dumps([e.task for e in batch]),
                 "held_back": json.dumps([e.held_back for e in batch]),
-                "start": json.dumps([_start(e) for e in batch]),
+                "start": json.dumps([_first_anchor(e, prompts=prompts) for e in batch]),
                 "first": json.dumps([len(e.prompt) - 1 for e in batch]),
             },
         )
@@ -135,14 +147,16 @@ class Prefixes:
         return states, kv
 
 
-def _start(example: Example) -> int:
-    """The first anchor: the first token of the text, but for the very first token, which has no state before it."""
-    return max(example.start, 1)
+def _first_anchor(example: Example, *, prompts: bool) -> int:
+    """The last token of the prompt, or the first of its text, but for the very first, which has no state before it."""
+    return max(example.start, 1) if prompts else len(example.prompt) - 1
 
 
-def _compute(backbone: Backbone, prefixes: Prefixes, example: Example, kv_layers: Sequence[int]) -> dict[str, mx.array]:
+def _compute(
+    backbone: Backbone, prefixes: Prefixes, example: Example, start: int, kv_layers: Sequence[int]
+) -> dict[str, mx.array]:
     ids = [*example.prompt, *example.answer]
-    hidden, kv = prefixes.states(ids, needed_from=_start(example) - 1)
+    hidden, kv = prefixes.states(ids, needed_from=start - 1)
     views = [kv.view(layer) for layer in kv_layers]
     arrays = {
         "ids": mx.array(ids, mx.int32),

@@ -9,6 +9,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import mlx.core as mx
+
 from mtp_mlx.backbone import Backbone, load_backbone
 from mtp_mlx.drafters.lookup import measure
 from mtp_mlx.head import load_head, save_head
@@ -64,9 +66,13 @@ def train(
         previous = StandaloneStudent(model, recipe, start=load_standalone(output, model))
     elif there:
         previous = HeadStudent(model, recipe, start=load_head(output, model))
-    prepare(data, run, model, per_task=per_task)
+    world = mx.distributed.init()  # of one process, where mlx.launch did not start more
+    if world.rank() == 0:
+        prepare(data, run, model, per_task=per_task)
+        texts = list(read_examples(run / "texts.jsonl"))
+        extract(model, texts, run / "features", kv_layers=recipe.kv_layers, prompts=recipe.prompt_weight > 0)
+    mx.eval(mx.distributed.all_sum(mx.array(1), group=world))  # the others wait for the features
     texts = list(read_examples(run / "texts.jsonl"))
-    extract(model, texts, run / "features", kv_layers=recipe.kv_layers)
     examples = list(read_features(run / "features", held_back=False))
     held_back = list(read_features(run / "features", held_back=True))
     if standalone:
@@ -74,6 +80,8 @@ def train(
     else:
         student, folder = HeadStudent(model, recipe, examples, start=start), run
     log = Trainer(student, recipe, examples, folder).run(held_back=held_back)
+    if world.rank() > 0:
+        return log
 
     score = None if previous is None else _score(previous, model, texts, run)
     better = score is None or log[-1]["accepted"] > score
