@@ -28,7 +28,14 @@ from mtp_mlx.ui import page as pages
 from mtp_mlx.ui import serve
 
 ROOT = Path(__file__).parent.parent
-CHROMIUM = "/usr/bin/chromium"
+BROWSERS = [
+    *("/usr/bin/chromium", "/usr/bin/google-chrome"),
+    *(
+        "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome",
+        "/Applications/Chromium.app/Contents/MacOS/Chromium",
+    ),
+]
+CHROMIUM = next((path for path in BROWSERS if Path(path).exists()), None)
 QUIET = (
     *("--no-sandbox", "--disable-gpu", "--disable-background-networking"),
     *("--disable-component-update", "--disable-sync", "--no-first-run"),
@@ -36,7 +43,7 @@ QUIET = (
 SECONDS = 60_000  # patience with a busy machine, in milliseconds
 END = ("done", "stopped", "failed")
 
-pytestmark = pytest.mark.skipif(not Path(CHROMIUM).exists(), reason=f"no {CHROMIUM}")
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason=f"none of {', '.join(BROWSERS)}")
 
 
 class Tab:
