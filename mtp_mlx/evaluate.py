@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -12,6 +11,7 @@ import numpy as np
 
 from mtp_mlx.decode import plain
 from mtp_mlx.events import Round
+from mtp_mlx.jsonl import read_jsonl
 from mtp_mlx.metrics import Stats
 from mtp_mlx.pipeline import Pipeline
 from mtp_mlx.prompt import TextError
@@ -39,8 +39,8 @@ class Evaluation:
 
     @property
     def exact(self) -> bool:
-        """Every text that could be decoded came out as plain decode writes it."""
-        return self.identical == len(self.prompts)
+        """Every text that could be decoded came out as plain decode writes it, and there was one."""
+        return 0 < self.identical == len(self.prompts)
 
     def merge(self, other: Evaluation) -> None:
         self.prompts += other.prompts
@@ -83,25 +83,15 @@ def read_texts(path: Path, *, limit: int | None = None) -> list[tuple[int, str]]
     """(line number, text) of a JSONL file of objects with ``text``.
 
     Raises:
-        TextError: the file is missing, empty, or a line is not such an object.
+        JsonlError: the file cannot be read, or a line is not a JSON object.
+        TextError: a line has no ``text``, or there is none at all.
     """
-    try:
-        lines = path.read_text(encoding="utf-8-sig").splitlines()
-    except OSError as error:
-        raise TextError(f"cannot read {path}: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise TextError(f"{path} is not UTF-8 (byte {error.start}): convert it first") from error
     texts = []
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
-        try:
-            texts.append((number, json.loads(line)["text"]))
-        except (json.JSONDecodeError, KeyError, TypeError) as error:
-            raise TextError(f"{path}, line {number} is not a JSON object with `text`") from error
-        if not isinstance(texts[-1][1], str):
-            raise TextError(f"{path}, line {number}: `text` is not a string")
-        if limit is not None and len(texts) == limit:
+    for number, row in read_jsonl(path):
+        if not isinstance(row.get("text"), str):
+            raise TextError(f"{path}, line {number} has no `text` that is a string: mend or remove it")
+        texts.append((number, row["text"]))
+        if len(texts) == limit:
             break
     if not texts:
         raise TextError(f"{path} holds no text")

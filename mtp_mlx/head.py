@@ -244,6 +244,8 @@ def load_head(folder: Path, backbone: Backbone) -> MTPHead:
         head.load_weights(list(arrays.items()))
     except Exception as error:  # whatever json, mlx or a missing field raises, the file is not a head
         raise WeightsError(f"{folder} is not a readable MTP head ({error}): {RETRAIN}") from error
+    if not all(0 <= layer < len(backbone.model.layers) for layer in config.kv_layers):
+        raise WeightsError(f"the head in {folder} reads layers that {backbone.path.name} does not have: {RETRAIN}")
     if config.vocab != backbone.vocab_hash:
         raise WeightsError(f"the head in {folder} drafts in another vocabulary than {backbone.path.name}: {RETRAIN}")
     if config.backbone != backbone.fingerprint:

@@ -8,6 +8,8 @@ from mlx_lm.tokenizer_utils import TokenizerWrapper
 
 from mtp_mlx.tasks import TEXT, Task
 
+CHARACTERS = 64  # more for each token than any text has
+
 
 class TextError(ValueError):
     """The text cannot be worked on; the message says what to do."""
@@ -34,6 +36,10 @@ def encode(tokenizer: TokenizerWrapper, task: Task, text: str) -> Prompt:
         text.encode()
     except UnicodeEncodeError as error:
         raise TextError(f"the text is not Unicode (half a character at {error.start + 1}): type it again") from error
+    if len(text) > CHARACTERS * task.max_text_tokens:  # told before they are all tokenised
+        raise TextError(
+            f"the text has {len(text):,} characters, too many for {task.title.lower()}: shorten or split it"
+        )
     before, after = frame(tokenizer, task)
     ids = encode_text(tokenizer, text.strip())
     if not ids:
@@ -48,7 +54,12 @@ def encode(tokenizer: TokenizerWrapper, task: Task, text: str) -> Prompt:
 def frame(tokenizer: TokenizerWrapper, task: Task) -> tuple[list[int], list[int]]:
     """The token ids around the text."""
     messages = [{"role": role, "content": content} for role, content in task.messages]
-    rendered = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+    try:
+        rendered = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+    except Exception as error:  # a template may raise anything
+        raise TextError(f"the model's chat template fails ({error}): get its folder again") from error
+    if rendered.count(TEXT) != 1:
+        raise TextError("the model's chat template loses the message: get its folder again")
     before, after = rendered.split(TEXT)
     return (
         tokenizer.encode(before, add_special_tokens=False),
@@ -62,4 +73,4 @@ def encode_text(tokenizer: TokenizerWrapper, text: str) -> list[int]:
     NUL and other control characters are kept; bytes that are not in the vocabulary (SmolLM2 lacks U+0004 and a few
     more, and all of the unassigned planes 4 to 11) are dropped.
     """
-    return tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True)
+    return tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True, verbose=False)

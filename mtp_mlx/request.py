@@ -8,6 +8,7 @@ from mtp_mlx.tasks import TASKS
 
 DRAFTERS = ("mtp", "auto", "standalone", "lookup", "plain")
 WIDTH = 8
+MAX_WIDTH = 64  # rows; far beyond any draft that pays
 DRAFT_LENGTH = 4  # faster than 7 with the shipped head on the CPU it was measured on
 
 
@@ -39,7 +40,9 @@ class Request:
         if self.drafter not in DRAFTERS:
             raise ValueError(f"no drafter is called {self.drafter!r}: choose {', '.join(DRAFTERS)}")
         check_numbers(
-            max_tokens=1 if self.max_tokens is None else self.max_tokens, width=self.width, draft_length=self.drafts
+            max_tokens=1 if self.max_tokens is None else self.max_tokens,
+            width=self.width,
+            draft_length=self.drafts if self.draft_length is None else self.draft_length,
         )
 
     @property
@@ -54,7 +57,7 @@ def check_numbers(*, max_tokens: int, width: int, draft_length: int) -> None:
     """Raise ValueError, in one line, for numbers that make no sense together."""
     if max_tokens < 1:
         raise ValueError(f"max tokens is {max_tokens}: give at least 1")
-    if width < 1:
-        raise ValueError(f"width is {width}: give at least 1 row")
+    if not 1 <= width <= MAX_WIDTH:
+        raise ValueError(f"width is {width}: give 1 to {MAX_WIDTH} rows")
     if not 0 <= draft_length < width:
         raise ValueError(f"draft length {draft_length} does not fit width {width}: give 0 to {width - 1}")

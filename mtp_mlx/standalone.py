@@ -97,6 +97,8 @@ def load_standalone(folder: Path, backbone: Backbone) -> Standalone:
         config = StandaloneConfig(**{**fields, "layers": tuple(fields["layers"])})
     except Exception as error:  # whatever json or a missing field raises, the file is not a drafter's
         raise WeightsError(f"{folder} is not a readable standalone drafter ({error}): {RETRAIN}") from error
+    if not all(0 <= layer < len(backbone.model.layers) for layer in config.layers):
+        raise WeightsError(f"the drafter in {folder} has layers that {backbone.path.name} has not: {RETRAIN}")
     if config.vocab != backbone.vocab_hash:
         raise WeightsError(f"the drafter in {folder} has another vocabulary than {backbone.path.name}: {RETRAIN}")
     if config.backbone != backbone.fingerprint:

@@ -74,25 +74,32 @@ def memory(folder: Path, *, dense: bool) -> int:
         dense: as float32 (4 bytes a value, quantized ones unpacked), as on the CPU; else as they are in the files.
 
     Raises:
-        WeightsError: a file is not safetensors.
+        WeightsError: a file is damaged: not safetensors, or not as config.json says.
     """
-    total = 0
-    for path in folder.glob("model*.safetensors"):
-        try:
-            with path.open("rb") as file:
-                header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
-        except ValueError as error:
-            raise WeightsError(f"{path} is not a safetensors file ({error})") from error
-        header.pop("__metadata__", None)
+    try:
         quantization = json.loads((folder / "config.json").read_text(encoding="utf-8")).get("quantization", {})
-        for name, entry in header.items():
-            module, _, part = name.rpartition(".")
-            begin, end = entry["data_offsets"]
-            if not dense:
-                total += end - begin
-            elif f"{module}.scales" not in header:
-                total += 4 * math.prod(entry["shape"])
-            elif part == "scales":
-                form = quantization.get(module, quantization)
-                total += 4 * math.prod(entry["shape"]) * form["group_size"]
+        return sum(_memory(path, quantization, dense=dense) for path in folder.glob("model*.safetensors"))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:  # whatever does not look as it should
+        what = " ".join(str(error).split())
+        raise WeightsError(f"the weights in {folder} are damaged ({what}): get the folder again") from error
+
+
+def _memory(path: Path, quantization: dict, *, dense: bool) -> int:
+    with path.open("rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        if length > path.stat().st_size:
+            raise ValueError(f"{path.name} is not a safetensors file")
+        header = json.loads(file.read(length))
+    header.pop("__metadata__", None)
+    total = 0
+    for name, entry in header.items():
+        module, _, part = name.rpartition(".")
+        begin, end = entry["data_offsets"]
+        if not dense:
+            total += end - begin
+        elif f"{module}.scales" not in header:
+            total += 4 * math.prod(entry["shape"])
+        elif part == "scales":
+            form = quantization.get(module, quantization)
+            total += 4 * math.prod(entry["shape"]) * form["group_size"]
     return total

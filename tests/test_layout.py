@@ -17,7 +17,7 @@ PACKAGE = ROOT / "mtp_mlx"
 # Each module imports only modules above it. A new module gets its place here.
 ORDER = [
     *("mtp_mlx",),
-    *("events", "tasks", "profiles", "blas", "weights", "accept"),
+    *("events", "tasks", "profiles", "blas", "weights", "accept", "jsonl"),
     *("metrics", "request", "trace"),
     *("kv", "prompt", "convert"),
     *("backbone", "head", "standalone", "probe"),

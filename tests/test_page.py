@@ -429,6 +429,25 @@ def test_a_second_run_takes_the_place_of_the_first(stage: Callable[..., Tab], sc
     assert second["status"] == "done" and tab.part("text") == "the second"
 
 
+def test_many_clicks_at_once_end_in_one_whole_run(stage: Callable[..., Tab]):
+    """Their requests may reach the server in any order, and their news the browser."""
+    tab = stage()
+    for clicks in (2, 3, 2, 5, 2, 3):
+        before = tab.page.evaluate("document.querySelector('.mtp').trace.run")
+        tab.page.evaluate("(n) => { for (let i = 0; i < n; i++) document.querySelector('#run').click(); }", clicks)
+        tab.wait("done", but=before)
+        tab.page.wait_for_timeout(300)
+        assert tab.page.evaluate("document.querySelector('.mtp').trace.status") == "done"
+
+
+def test_news_of_a_run_that_was_replaced_is_not_shown(stage: Callable[..., Tab]):
+    tab = stage()
+    tab.run("first")
+    number = tab.page.evaluate("document.querySelector('.mtp').trace.run")
+    assert tab.run("second")["run"] > number
+    assert tab.part("text") == "second"
+
+
 def test_a_closed_tab_frees_the_model(stage: Callable[..., Tab], script: Script):
     script.gate.clear()
     closing, waiting = stage(), stage()

@@ -7,11 +7,12 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import mlx.core as mx
 import pytest
 
 from mtp_mlx import weights
 from mtp_mlx.backbone import load_backbone
-from mtp_mlx.weights import BACKBONE, HEAD, SUMS, WEIGHTS, WeightsError, fingerprint, sha256, verify, write_sums
+from mtp_mlx.weights import BACKBONE, HEAD, SUMS, WEIGHTS, WeightsError, fingerprint, memory, sha256, verify, write_sums
 
 FILES = {"config.json": b"{}\n", "model.safetensors": bytes(range(256)) * 20, "tokenizer.json": b'{"a": 1}\n'}
 SHIPPED = sorted(p for p in WEIGHTS.rglob("*") if p.is_file())
@@ -167,3 +168,29 @@ def test_no_shipped_file_is_too_large_for_git_hosts(path: Path):
 
 def test_weights_are_found_beside_the_package():
     assert Path(weights.__file__).parent.parent / "weights" == WEIGHTS
+
+
+LFS = b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n"
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "config.json"])
+@pytest.mark.parametrize(
+    "content", [LFS, b"", b"<html>404</html>", (5).to_bytes(8, "little") + b"[1,2]", b"[]", b"\xff\xfe\x00"]
+)
+@pytest.mark.parametrize("dense", [True, False])
+def test_a_file_that_is_something_else_is_told_before_it_is_loaded(tmp_path, name, content, dense):
+    (tmp_path / "config.json").write_text("{}", encoding="utf-8")
+    mx.save_safetensors(str(tmp_path / "model.safetensors"), {"w": mx.zeros((2, 3))})
+    assert memory(tmp_path, dense=dense) == 24
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(WeightsError, match="damaged") as error:
+        memory(tmp_path, dense=dense)
+    assert "\n" not in str(error.value)
+
+
+def test_sizes_that_config_does_not_tell(tmp_path):
+    (tmp_path / "config.json").write_text("{}", encoding="utf-8")
+    packed = {"w.weight": mx.zeros((2, 4), mx.uint32), "w.scales": mx.zeros((2, 1)), "w.biases": mx.zeros((2, 1))}
+    mx.save_safetensors(str(tmp_path / "model.safetensors"), packed)
+    with pytest.raises(WeightsError, match="group_size"):
+        memory(tmp_path, dense=True)

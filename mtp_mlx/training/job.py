@@ -19,7 +19,16 @@ from mtp_mlx.tasks import TASKS
 from mtp_mlx.training.acceptance import describe
 from mtp_mlx.training.features import extract, read_features
 from mtp_mlx.training.next_token import StandaloneStudent
-from mtp_mlx.training.texts import Example, choose, document, generate, is_held_back, read_examples, read_rows
+from mtp_mlx.training.texts import (
+    DataError,
+    Example,
+    choose,
+    document,
+    generate,
+    is_held_back,
+    read_examples,
+    read_rows,
+)
 from mtp_mlx.training.topics import requests
 from mtp_mlx.training.trainer import Recipe, Student, Trainer
 from mtp_mlx.training.typos import read_misspellings
@@ -60,6 +69,9 @@ def train(
     start = None if from_head is None else load_head(from_head, model)
     if start is not None:
         recipe = replace(recipe, kv_layers=start.config.kv_layers)
+    if not recipe.kv_layers or not all(0 <= layer < len(model.model.layers) for layer in recipe.kv_layers):
+        raise DataError(f"--kv-layers {recipe.kv_layers}: the model has layers 0 to {len(model.model.layers) - 1}")
+    output.mkdir(parents=True, exist_ok=True)  # now, not after hours, if it cannot be
     there = (output / "config.json").is_file()
     previous: Student | None = None
     if there and standalone:

@@ -18,6 +18,7 @@ from mlx_lm.models.cache import KVCache, make_prompt_cache
 from tqdm import tqdm
 
 from mtp_mlx.backbone import Backbone
+from mtp_mlx.jsonl import read_jsonl
 from mtp_mlx.prompt import TextError, encode
 from mtp_mlx.tasks import TASKS, Task
 from mtp_mlx.training.wordings import WORDINGS
@@ -52,19 +53,16 @@ def read_rows(folder: Path, *, tasks: Iterable[str] = tuple(TASKS)) -> list[dict
     """The rows of every ``*.jsonl`` of ``folder`` that have a ``text`` and one of the ``tasks``, without doubles.
 
     Raises:
-        DataError: no such folder, a broken line, or no row to use.
+        DataError: no such folder, or no row to use.
+        JsonlError: a file or a line of one cannot be read.
     """
     if not folder.is_dir():
         raise DataError(f"no folder at {folder}: give one with .jsonl files (objects with `text` and `task`)")
     rows: dict[tuple[str, str], dict[str, Any]] = {}
     for path in sorted(folder.glob("*.jsonl")):
-        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
-            try:
-                row = json.loads(line)
-            except json.JSONDecodeError as error:
-                raise DataError(f"{path}, line {number} is not JSON ({error.msg}): mend or remove it") from error
-            if row.get("task") in tasks and isinstance(row.get("text"), str):
-                row.setdefault("id", f"{path.stem}-{number}")
+        for number, row in read_jsonl(path):
+            if str(row.get("task")) in tasks and isinstance(row.get("text"), str):
+                row["id"] = str(row.get("id", f"{path.stem}-{number}"))
                 row.setdefault("kind", path.stem)
                 rows.setdefault((row["task"], row["text"]), row)
     if not rows:

@@ -96,8 +96,9 @@ class Trainer:
             raise DataError(f"{len(every)} batches are too few for {size} processes: generate more texts")
         self._plan = every[self.world.rank() :: size][: len(every) // size]
         peak, warm = recipe.learning_rate, max(1, int(recipe.warmup * len(self._plan)))
+        down = max(1, len(self._plan) - warm)
         schedule = optim.join_schedules(
-            [optim.linear_schedule(peak / warm, peak, warm), optim.cosine_decay(peak, len(self._plan) - warm)], [warm]
+            [optim.linear_schedule(peak / warm, peak, warm), optim.cosine_decay(peak, down)], [warm]
         )
         self.optimizer = optim.AdamW(learning_rate=schedule, betas=[0.9, 0.95], weight_decay=0.0)
 

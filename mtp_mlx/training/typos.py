@@ -38,7 +38,7 @@ def read_misspellings(folder: Path, *, frequency: int = 5) -> dict[str, list[str
     """
     found: dict[str, list[str]] = defaultdict(list)
     for path in sorted(folder.glob("*.tsv")):
-        with path.open(encoding="utf-8", newline="") as file:
+        with path.open(encoding="utf-8", errors="replace", newline="") as file:
             for row in csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE):
                 wrong, right, times = row.get("misspelling"), row.get("correction"), row.get("correction_freq") or ""
                 if wrong and right and times.isdecimal() and int(times) >= frequency:

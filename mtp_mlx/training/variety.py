@@ -45,7 +45,7 @@ OTHER_WORDING = 0.35  # the share of prompts that ask in another way than the pr
 def read_messages(folder: Path) -> dict[str, list[str]]:
     """The lines of each .txt file of a folder, by file name without ending."""
     files = sorted(folder.glob("*.txt"))
-    lines = {path.stem: path.read_text(encoding="utf-8").splitlines() for path in files}
+    lines = {path.stem: path.read_text(encoding="utf-8", errors="replace").split("\n") for path in files}
     return {name: [line.strip() for line in found if 8 <= len(line.strip()) <= 400] for name, found in lines.items()}
 
 

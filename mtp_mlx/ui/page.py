@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
-import uuid
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from textwrap import shorten
@@ -52,20 +53,25 @@ class Desk:
         self._engine = engine
         self._jobs: dict[str | None, Job] = {}
         self._lock = threading.Lock()
+        self._numbers = itertools.count(time.time_ns() // 1_000_000)  # a restarted server goes on above the last one
 
     def run(
         self, task: str, text: str, drafter: str, draft_length: int, profile: str, request: gr.Request
     ) -> Iterator[dict[str, Any]]:
-        """What becomes of a request: everything that the engine says of it, under the run's own name."""
-        name = {"run": uuid.uuid4().hex}
-        if not text.strip():
-            self.stop(request)
-            yield {"status": "failed", "message": EMPTY} | name
-            return
-        wanted = Request(task, text, drafter=drafter, draft_length=int(draft_length), profile=profile)
+        """What becomes of a request: everything that the engine says of it, under the run's own number.
+
+        Of two runs of a tab the one with the higher number stands, in whatever order their clicks or news arrive.
+        """
+        job: Job | None = None
         with self._lock:
             self._cancel(request)
-            job = self._jobs[request.session_hash] = self._engine.submit(wanted)
+            name = {"run": next(self._numbers)}
+            if text.strip():
+                wanted = Request(task, text, drafter=drafter, draft_length=int(draft_length), profile=profile)
+                job = self._jobs[request.session_hash] = self._engine.submit(wanted)
+        if job is None:
+            yield {"status": "failed", "message": EMPTY} | name
+            return
         yield {"status": "starting"} | name
         for news in self._engine.follow(job):
             if news["status"] == "queued" and job.cancelled.is_set():

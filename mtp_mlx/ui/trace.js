@@ -5,16 +5,15 @@ const part = Object.fromEntries([...root.querySelectorAll("[data-part]")].map((n
 const GLYPHS = { pending: "?", accepted: "✓", rejected: "✗", unread: "–", correction: "↻", bonus: "+", plain: "→" };
 const MARKS = { " ": "·", "\n": "⏎", "\r": "␍", "\t": "⇥", "\u00a0": "⍽" };
 
-let run = null; // the run that is shown; undefined before the first one
-const past = new Set(); // runs that a newer one has replaced: what they still say is not shown
+let run = -1; // the number of the run that is shown, 0 before the first one
 let drawn = 0; // rounds of it that will not change any more
 
 function draw() {
   const trace = props.value || { status: "idle" };
-  if (past.has(trace.run)) return;
-  if (trace.run !== run) {
-    past.add(run);
-    run = trace.run;
+  const number = trace.run ?? 0;
+  if (number < run) return; // a newer run has replaced it: what it still says is not shown
+  if (number > run) {
+    run = number;
     clear();
     if (run) show();
   }
