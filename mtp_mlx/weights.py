@@ -76,6 +76,8 @@ def memory(folder: Path, *, dense: bool) -> int:
     Raises:
         WeightsError: a file is damaged: not safetensors, or not as config.json says.
     """
+    if not (folder / "config.json").is_file():
+        return 0  # no weights: loading them will say so
     try:
         quantization = json.loads((folder / "config.json").read_text(encoding="utf-8")).get("quantization", {})
         return sum(_memory(path, quantization, dense=dense) for path in folder.glob("model*.safetensors"))

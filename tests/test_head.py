@@ -145,6 +145,13 @@ def test_another_backbone_or_vocabulary_is_refused(tiny, head, tmp_path, field):
     assert "\n" not in str(caught.value)
 
 
+def test_layers_that_the_backbone_does_not_have_are_refused(tiny, head, tmp_path):
+    head.config = replace(head.config, kv_layers=(1, 99))
+    save_head(head, tmp_path)
+    with pytest.raises(WeightsError, match="does not have"):
+        load_head(tmp_path, tiny)
+
+
 @pytest.mark.parametrize("damage", ["no folder", "no arrays", "not json", "cut", "no field"])
 def test_a_damaged_head_is_refused_in_a_line(tiny, head, tmp_path, damage):
     folder = tmp_path / "head"

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from mlx_lm.tokenizer_utils import TokenizerWrapper
 
 from mtp_mlx.prompt import Prompt, TextError, encode, encode_text, frame
-from mtp_mlx.tasks import TASKS, TEXT, Task
+from mtp_mlx.tasks import PROOFREAD, TASKS, TEXT, Task
 
 CONTROL = range(17)  # the ids of SmolLM2's control tokens, <|endoftext|> to <empty_output>
 NASTY = [
@@ -124,3 +124,26 @@ def test_each_control_token_is_spelt_out(tokenizer: TokenizerWrapper, id: int):
 def test_what_the_vocabulary_lacks_is_dropped(tokenizer: TokenizerWrapper):
     assert tokenizer.decode(encode_text(tokenizer, f"a{UNWRITABLE}b")) == "ab"
     assert not set(encode_text(tokenizer, "\U00040000\U000b0000")).intersection(CONTROL)
+
+
+def test_a_text_far_too_long_is_refused_before_it_is_tokenised():
+    class Never:
+        def __getattr__(self, name):
+            raise AssertionError(name)
+
+    with pytest.raises(TextError, match="characters"):
+        encode(Never(), PROOFREAD, "x" * 2_000_000)
+
+
+def test_a_chat_template_that_fails_is_one_line():
+    class Broken:
+        def apply_chat_template(self, *_, **__):
+            raise RuntimeError("no\nroles")
+
+    class Loses:
+        def apply_chat_template(self, *_, **__):
+            return "nothing of it"
+
+    for tokenizer in (Broken(), Loses()):
+        with pytest.raises(TextError, match="chat template"):
+            encode(tokenizer, PROOFREAD, "hi")

@@ -8,6 +8,7 @@ import shutil
 import mlx.core as mx
 import numpy as np
 import pytest
+from conftest import make_tiny
 from hypothesis import given
 from hypothesis import strategies as st
 from mlx.utils import tree_flatten
@@ -20,7 +21,6 @@ from mtp_mlx.pipeline import Pipeline
 from mtp_mlx.request import Request
 from mtp_mlx.standalone import Standalone, StandaloneConfig, load_standalone, save_standalone
 from mtp_mlx.weights import WeightsError
-from tests.conftest import make_tiny
 
 LAYERS = (0, 3)
 
