@@ -18,6 +18,7 @@ from mtp_mlx.drafters.mtp import MTPDrafter
 from mtp_mlx.drafters.standalone import StandaloneDrafter
 from mtp_mlx.events import Round
 from mtp_mlx.head import load_head, save_head
+from mtp_mlx.jsonl import JsonlError
 from mtp_mlx.prompt import encode
 from mtp_mlx.standalone import load_standalone
 from mtp_mlx.tasks import TASKS
@@ -82,7 +83,7 @@ def features(tiny, texts, tmp_path_factory):
 def test_rows_are_read_once_and_bad_lines_are_named(data, tmp_path):
     assert len(read_rows(data)) == len({(r["task"], r["text"]) for r in rows(24)})
     (data / "b.jsonl").write_text('{"task": "proofread", "text": "x"}\n{broken\n', encoding="utf-8")
-    with pytest.raises(DataError, match=r"b\.jsonl, line 2"):
+    with pytest.raises(JsonlError, match=r"b\.jsonl, line 2"):
         read_rows(data)
     with pytest.raises(DataError):
         read_rows(tmp_path / "nowhere")
