@@ -7,12 +7,15 @@ import json
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 from mtp_mlx import __version__, blas, weights
 from mtp_mlx.profiles import human, profiles
 from mtp_mlx.request import DRAFT_LENGTH, DRAFTERS, WIDTH, Request
 from mtp_mlx.tasks import TASKS
+from mtp_mlx.training.recipe import Recipe
 
 # Each state of a token as the page marks it: a sign for everyone, a colour (ANSI) on a terminal.
 STATES = {
@@ -85,17 +88,26 @@ def parser() -> argparse.ArgumentParser:
     evaluate.set_defaults(command=_eval)
 
     train = commands.add_parser("train", help="train an MTP head on a frozen backbone")
-    train.add_argument("--data", type=Path, required=True, metavar="DIR", help=".jsonl files: `text`, `task`, `id`")
+    train.add_argument(
+        "--data", type=Path, required=True, metavar="DIR", help=".jsonl (`text`, `task`, `id`); .txt, a message a line"
+    )
     train.add_argument("--run", type=Path, required=True, metavar="DIR", help="texts, features, checkpoints; resumes")
     train.add_argument("--output", type=Path, required=True, metavar="DIR", help="where the trained head goes")
     train.add_argument("--backbone", type=Path, default=weights.BACKBONE, metavar="DIR")
     train.add_argument("--per-task", type=_positive, metavar="N", help="at most N texts of each task")
-    train.add_argument("--epochs", type=_positive, metavar="N")
-    train.add_argument("--unroll", type=_positive, metavar="K")
-    train.add_argument("--learning-rate", type=float, metavar="R", help="the peak of the schedule")
+    train.add_argument("--drafter", choices=("mtp", "standalone"), default="mtp", help="what to train (mtp: a head)")
     train.add_argument("--from-head", type=Path, metavar="DIR", help="go on from a trained head")
-    train.add_argument("--kv-layers", type=_layers, metavar="L,L", help="backbone layers to read, one a head layer")
-    train.add_argument("--standalone", action="store_true", help="a standalone drafter instead, to compare a head with")
+    for knob in fields(Recipe):
+        default: Any = knob.default
+        several = isinstance(default, tuple)
+        shown = ",".join(map(str, default)) if several else default
+        train.add_argument(
+            f"--{knob.name.replace('_', '-')}",
+            type=_layers if several else type(default),
+            default=default,
+            metavar="L,L" if several else "N",
+            help=f"{knob.metadata['help']} (default: {shown})",
+        )
     train.set_defaults(command=_train)
 
     convert = commands.add_parser("convert", help="convert a llama GGUF to a folder that mlx-lm loads")
@@ -114,7 +126,6 @@ def _models(command: argparse.ArgumentParser) -> None:
     for name, folder, what in (
         ("backbone", weights.BACKBONE, "the frozen model"),
         ("head", weights.HEAD, "its MTP head"),
-        ("standalone", weights.STANDALONE, "its standalone drafter"),
     ):
         command.add_argument(
             f"--{name}", type=Path, default=folder, metavar="DIR", help=f"{what} (default: the one in weights/)"
@@ -128,6 +139,13 @@ def _decoding(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument("--width", type=int, default=WIDTH, metavar="W", help=f"rows of a verify pass ({WIDTH})")
     command.add_argument("--profile", choices=sorted(profiles()), default="none", help="keep a phone's memory budget")
+    command.add_argument(
+        "--standalone",
+        type=Path,
+        default=weights.STANDALONE,
+        metavar="DIR",
+        help="for --drafter standalone",
+    )
     command.add_argument("--row-by-row", action="store_true", help="verify each token in its own pass: slow, safe")
     _models(command)
 
@@ -240,7 +258,7 @@ def _eval(arguments: argparse.Namespace) -> int:
     total, rows = Evaluation(request), []
     for path, texts in files.items():
         result = Evaluation(request)
-        with tqdm(evaluate(pipeline, texts, result), total=len(texts), desc=path.name, unit="text") as bar:
+        with tqdm(evaluate(pipeline, texts, result), total=len(texts), desc=path.name, disable=None) as bar:
             for state in bar:
                 bar.set_postfix(additional=f"{state.stats.additional_per_pass:.2f}", refresh=False)
         rows.append({"file": str(path), **result.to_json()})
@@ -262,19 +280,16 @@ def _shown(value: object) -> str:
 
 def _train(arguments: argparse.Namespace) -> int:
     from mtp_mlx.training.job import train
-    from mtp_mlx.training.trainer import Recipe
 
-    chosen = {name: getattr(arguments, name) for name in ("epochs", "unroll", "kv_layers", "learning_rate")}
-    recipe = Recipe(**{name: value for name, value in chosen.items() if value is not None})
     train(
         arguments.data,
         arguments.run,
         arguments.output,
         backbone=arguments.backbone,
-        recipe=recipe,
+        recipe=Recipe(**{knob.name: getattr(arguments, knob.name) for knob in fields(Recipe)}),
         per_task=arguments.per_task,
         from_head=arguments.from_head,
-        standalone=arguments.standalone,
+        drafter=arguments.drafter,
     )
     return 0
 

@@ -72,10 +72,10 @@ def convert(source: Path, folder: Path) -> None:
         (made / "SOURCE.md").write_text(_source_note(source, gguf), encoding="utf-8")
         write_sums(made)
         folder.mkdir(exist_ok=True)
-        for old in folder.iterdir():
-            old.unlink()
+        for name in FILES - {file.name for file in made.iterdir()}:
+            (folder / name).unlink(missing_ok=True)
         for file in made.iterdir():
-            file.rename(folder / file.name)
+            file.replace(folder / file.name)
 
 
 def _open(source: Path, scratch: Path) -> tuple[Path, str | None]:

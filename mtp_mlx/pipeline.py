@@ -13,7 +13,7 @@ from mtp_mlx.backbone import Backbone, load_backbone, nbytes
 from mtp_mlx.decode import speculative
 from mtp_mlx.drafters.auto import AutoDrafter
 from mtp_mlx.drafters.base import Drafter
-from mtp_mlx.drafters.lookup import LookupDrafter, measure
+from mtp_mlx.drafters.lookup import LookupDrafter
 from mtp_mlx.drafters.mtp import MTPDrafter
 from mtp_mlx.drafters.standalone import StandaloneDrafter
 from mtp_mlx.events import Event
@@ -98,7 +98,7 @@ class Pipeline:
             raise TextError("no MTP head is loaded: train one (mtp-mlx train), or choose lookup or plain")
         if self._mtp is None:  # its output rows are gathered once, not at every request
             self._mtp = MTPDrafter(self.head, self.backbone)
-        return self._mtp if name == "mtp" else AutoDrafter(self._mtp, self.head.config.copy_chance or measure([]))
+        return self._mtp if name == "mtp" else AutoDrafter(self._mtp, self.head.config.copy_chance)
 
     def prompt(self, request: Request) -> Prompt:
         """The token ids of a request's prompt."""

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,13 +10,13 @@ import mlx.core as mx
 import mlx.nn as nn
 from mlx.utils import tree_flatten
 
+from mtp_mlx import bound
 from mtp_mlx.head import dense_weight
-from mtp_mlx.weights import WeightsError, verify, write_sums
 
 if TYPE_CHECKING:
     from mtp_mlx.backbone import Backbone
 
-RETRAIN = "train one for it (mtp-mlx train --standalone), or use another --drafter"
+RETRAIN = "train one for it (mtp-mlx train --drafter standalone), or use another --drafter"
 
 
 @dataclass(frozen=True)
@@ -75,13 +74,9 @@ def _copy(theirs: Any, mine: Any) -> None:
 
 def save_standalone(drafter: Standalone, folder: Path) -> None:
     """Write config.json, model.safetensors (float16; without the embeddings) and SHA256SUMS."""
-    folder.mkdir(parents=True, exist_ok=True)
     trained: Any = tree_flatten(drafter.trainable_parameters())
-    arrays = {name: array.astype(mx.float16) for name, array in trained} | {"draft_vocab": drafter.draft_vocab}
-    mx.save_safetensors(str(folder / "model.safetensors"), arrays, {"format": "mlx"})
-    text = json.dumps({"model_type": "standalone-drafter", **asdict(drafter.config)}, indent=2)
-    (folder / "config.json").write_text(text + "\n", encoding="utf-8")
-    write_sums(folder)
+    arrays = {**dict(trained), "draft_vocab": drafter.draft_vocab}
+    bound.save(folder, model_type="standalone-drafter", config=drafter.config, arrays=arrays)
 
 
 def load_standalone(folder: Path, backbone: Backbone) -> Standalone:
@@ -90,28 +85,14 @@ def load_standalone(folder: Path, backbone: Backbone) -> Standalone:
     Raises:
         WeightsError: missing, damaged, or made for another backbone or vocabulary.
     """
-    verify(folder, cure=RETRAIN)
-    try:
-        fields = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        fields.pop("model_type")
-        config = StandaloneConfig(**{**fields, "layers": tuple(fields["layers"])})
-    except Exception as error:  # whatever json or a missing field raises, the file is not a drafter's
-        raise WeightsError(f"{folder} is not a readable standalone drafter ({error}): {RETRAIN}") from error
-    if not all(0 <= layer < len(backbone.model.layers) for layer in config.layers):
-        raise WeightsError(f"the drafter in {folder} has layers that {backbone.path.name} has not: {RETRAIN}")
-    if config.vocab != backbone.vocab_hash:
-        raise WeightsError(f"the drafter in {folder} has another vocabulary than {backbone.path.name}: {RETRAIN}")
-    if config.backbone != backbone.fingerprint:
-        raise WeightsError(f"the drafter in {folder} was trained on another backbone than {backbone.path}: {RETRAIN}")
-    try:
-        arrays: Any = mx.load(str(folder / "model.safetensors"))
+    config, arrays = bound.read(folder, StandaloneConfig, what="standalone drafter", cure=RETRAIN)
+    bound.check(folder, config, backbone, layers=config.layers, cure=RETRAIN)
+    with bound.readable(folder, what="standalone drafter", cure=RETRAIN):
         drafter = Standalone(backbone, config, arrays["draft_vocab"])
         missing = {name for name, _ in tree_flatten(drafter.trainable_parameters())} - set(arrays)
         if missing:
             raise ValueError(f"{sorted(missing)[0]} is missing")
         drafter.load_weights(list(arrays.items()), strict=False)
-    except Exception as error:  # mlx raises many kinds for a truncated or foreign file
-        raise WeightsError(f"{folder} is not a readable standalone drafter ({error}): {RETRAIN}") from error
     drafter.set_dtype(backbone.dtype)
     drafter.eval()
     mx.eval(drafter.parameters())

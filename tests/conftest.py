@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from mtp_mlx import blas
 
@@ -22,6 +24,9 @@ from mlx_lm.tokenizer_utils import load as load_tokenizer  # noqa: E402
 from mtp_mlx import weights  # noqa: E402
 from mtp_mlx.backbone import Backbone, load_backbone  # noqa: E402
 from mtp_mlx.events import Round  # noqa: E402
+
+if TYPE_CHECKING:
+    from playwright.sync_api import BrowserContext
 
 settings.register_profile("unhurried", deadline=None)  # a busy machine is not a failure
 settings.load_profile("unhurried")
@@ -78,6 +83,18 @@ def make_tiny(folder: Path, *, seed: int = 0) -> Path:
         shutil.copy(weights.BACKBONE / name, folder)
     weights.write_sums(folder)
     return folder
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[BrowserContext]:
+    """A real Chromium, for the tests that ``tab.needs_browser`` lets run."""
+    from playwright.sync_api import sync_playwright
+    from tab import CHROMIUM, QUIET
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=QUIET)
+        yield browser.new_context()
+        browser.close()
 
 
 @st.composite

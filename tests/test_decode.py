@@ -94,7 +94,7 @@ def compare(backbone, prompt, *, width, lengths, max_tokens, seed):
     text, wanted, _ = decoded(recorder, plain(recorder, prompt, max_tokens=max_tokens, width=width))
     compared = 0
     for length in lengths:
-        for name, drafter in drafters(text, vocab, seed).items():
+        for name, drafter in drafters(text, vocab, seed).items() if length else [("none", Drafter())]:
             run = speculative(
                 recorder, prompt, drafter=drafter, max_tokens=max_tokens, width=width, draft_length=length
             )
@@ -102,7 +102,7 @@ def compare(backbone, prompt, *, width, lengths, max_tokens, seed):
             assert ids == text, (name, width, length)
             assert rows == wanted, (name, width, length)
             compared += len(rows)
-            if name == "good" and length:
+            if name == "good":
                 assert len(rounds) <= -(-len(text) // (length + 1)) + 1
     return compared
 

@@ -20,11 +20,19 @@ ORDER = [
     *("events", "tasks", "profiles", "blas", "weights", "accept", "jsonl"),
     *("metrics", "request", "trace"),
     *("kv", "prompt", "convert"),
-    *("backbone", "head", "standalone", "probe"),
+    *("backbone", "bound", "head", "standalone", "probe"),
     *("drafters", "drafters.base", "drafters.vocabulary", "drafters.lookup", "drafters.mtp", "drafters.auto"),
     *("drafters.standalone",),
     *("decode",),
-    *("training", "training.wordings", "training.typos", "training.topics", "training.variety", "training.texts"),
+    *(
+        "training",
+        "training.recipe",
+        "training.wordings",
+        "training.typos",
+        "training.topics",
+        "training.variety",
+        "training.texts",
+    ),
     *("training.features", "training.acceptance", "training.vocabulary", "training.plot", "training.trainer"),
     *("training.unroll", "training.next_token", "training.job"),
     *("pipeline", "engine", "evaluate", "doctor"),
@@ -33,7 +41,19 @@ ORDER = [
 ]
 RANK = {name if name == "mtp_mlx" else f"mtp_mlx.{name}": rank for rank, name in enumerate(ORDER)}
 
-STDLIB_ONLY = ["events", "tasks", "request", "profiles", "blas", "weights", "metrics", "accept", "trace", "engine"]
+STDLIB_ONLY = [
+    "events",
+    "tasks",
+    "request",
+    "profiles",
+    "blas",
+    "weights",
+    "metrics",
+    "accept",
+    "trace",
+    "engine",
+    "training.recipe",
+]
 # Imported before blas.load(), or in a process or thread that must not own mlx.
 WITHOUT_MLX = ["mtp_mlx", "mtp_mlx.cli", *(f"mtp_mlx.{name}" for name in STDLIB_ONLY)]
 BACKPORTS = {"tomli", "tomllib"}  # of the standard library, for Python 3.10

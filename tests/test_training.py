@@ -26,6 +26,7 @@ from mtp_mlx.training.acceptance import Acceptance
 from mtp_mlx.training.features import extract, read_features
 from mtp_mlx.training.job import train
 from mtp_mlx.training.next_token import StandaloneStudent
+from mtp_mlx.training.recipe import Recipe
 from mtp_mlx.training.texts import (
     DataError,
     choose,
@@ -35,7 +36,7 @@ from mtp_mlx.training.texts import (
     read_examples,
     read_rows,
 )
-from mtp_mlx.training.trainer import Recipe, Trainer
+from mtp_mlx.training.trainer import Trainer
 from mtp_mlx.training.unroll import HeadStudent
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -178,7 +179,7 @@ def test_it_learns_and_only_what_is_trained_changes(tiny, features, tmp_path, ki
     before = {name: np.array(a) for name, a in tree_flatten(tiny.model.parameters())}
     student = STUDENTS[kind](tiny, RECIPE, examples)
     start = student.evaluate(examples).to_json()["accepted"]
-    log = Trainer(student, RECIPE, examples, tmp_path).run(held_back=examples)
+    log = Trainer(student, examples, tmp_path).run(held_back=examples)
     assert log[-1]["accepted"] > start + 0.05  # a random backbone's text can only be learnt by heart
     assert log[-1]["accepted"] == pytest.approx(student.evaluate(examples).to_json()["accepted"])
     assert all(np.array_equal(before[name], np.array(a)) for name, a in tree_flatten(tiny.model.parameters()))
@@ -199,7 +200,7 @@ def test_training_goes_on_after_a_kill_with_the_same_result(tiny, features, tmp_
             raise Killed
 
     def trainer(folder, cls=Trainer, recipe=recipe):
-        return cls(STUDENTS[kind](tiny, recipe, examples), recipe, examples, folder)
+        return cls(STUDENTS[kind](tiny, recipe, examples), examples, folder)
 
     whole = trainer(tmp_path / "whole")
     whole.run(held_back=[], evaluate_every=2)
@@ -217,13 +218,13 @@ def test_training_goes_on_after_a_kill_with_the_same_result(tiny, features, tmp_
 def test_a_checkpoint_belongs_to_its_texts_and_its_kind(tiny, features, tmp_path):
     examples = list(read_features(features, held_back=False))[:4]
     recipe = replace(RECIPE, draft_vocab=256, epochs=1)
-    Trainer(HeadStudent(tiny, recipe, examples), recipe, examples, tmp_path).run(held_back=[])
+    Trainer(HeadStudent(tiny, recipe, examples), examples, tmp_path).run(held_back=[])
     for student, others in (
         (HeadStudent(tiny, recipe, examples), examples[:3]),
         (StandaloneStudent(tiny, recipe, examples), examples),
     ):
         with pytest.raises(DataError, match="--run"):
-            Trainer(student, recipe, others, tmp_path).run(held_back=[])
+            Trainer(student, others, tmp_path).run(held_back=[])
 
 
 def test_evaluation_counts_what_drafting_accepts(tiny, features):
@@ -276,7 +277,7 @@ def test_the_whole_command_makes_a_head_that_loads(tiny, data, tmp_path):
     assert set(log[-1]["by_task"]) <= {"proofread", "summarize", "write"}
     assert head.draft_vocab.dtype == mx.int32
 
-    train(data, tmp_path / "run", tmp_path / "drafter", standalone=True, **options)
+    train(data, tmp_path / "run", tmp_path / "drafter", drafter="standalone", **options)
     assert load_standalone(tmp_path / "drafter", tiny).config.layers == (0, 3)
 
 
@@ -303,14 +304,14 @@ def test_a_trained_head_is_gone_on_from(tiny, features, tmp_path):
     examples = list(read_features(features, held_back=False))[:8]
     recipe = replace(RECIPE, epochs=2)
     first = HeadStudent(tiny, recipe, examples)
-    Trainer(first, recipe, examples, tmp_path / "first").run(held_back=examples)
+    Trainer(first, examples, tmp_path / "first").run(held_back=examples)
     save_head(first.head, tmp_path / "head")
     second = HeadStudent(tiny, recipe, start=load_head(tmp_path / "head", tiny))
     assert np.array_equal(np.array(second.head.draft_vocab), np.array(first.head.draft_vocab))
     loss = [float(student.loss(examples[:2], 0.0)) for student in (first, second)]
     assert loss[0] == pytest.approx(loss[1], rel=1e-2)  # float16 in the file
     before = np.array(second.head.pre.weight)
-    Trainer(second, recipe, examples, tmp_path / "second").run(held_back=[])
+    Trainer(second, examples, tmp_path / "second").run(held_back=[])
     assert not np.array_equal(before, np.array(second.head.pre.weight))
 
 
@@ -326,12 +327,13 @@ import mlx.core as mx
 from mlx.utils import tree_flatten
 from mtp_mlx.backbone import load_backbone
 from mtp_mlx.training.features import read_features
-from mtp_mlx.training.trainer import Recipe, Trainer
+from mtp_mlx.training.recipe import Recipe
+from mtp_mlx.training.trainer import Trainer
 from mtp_mlx.training.unroll import HeadStudent
 model, features, out = load_backbone(Path(sys.argv[1])), Path(sys.argv[2]), Path(sys.argv[3])
 examples = list(read_features(features, held_back=False))
 recipe = Recipe(kv_layers=(1, 3), draft_vocab=256, epochs=1, unroll=2, anchors=64, learning_rate=3e-3)
-trainer = Trainer(HeadStudent(model, recipe, examples), recipe, examples, out / "run")
+trainer = Trainer(HeadStudent(model, recipe, examples), examples, out / "run")
 assert trainer.world.size() == 2
 trainer.run(held_back=[])
 weights = dict(tree_flatten(trainer.student.module.trainable_parameters()))

@@ -28,12 +28,16 @@ class LookupDrafter(Drafter):
 
         (0, nothing) where there is none.
         """
-        for n in range(min(self.longest, len(tokens) - 1), self.shortest - 1, -1):
-            suffix = tokens[-n:]
-            for start in range(len(tokens) - n - 1, -1, -1):
-                if tokens[start : start + n] == suffix:
-                    return n, tokens[start + n :]
-        return 0, []
+        best, after = 0, len(tokens)
+        for end in range(len(tokens) - 1, 0, -1):  # the latest first
+            n = 0
+            while n < min(self.longest, end) and tokens[end - 1 - n] == tokens[-1 - n]:
+                n += 1
+            if n > best:
+                best, after = n, end
+            if best == self.longest:
+                break
+        return (best, tokens[after:]) if best >= self.shortest else (0, [])
 
 
 def measure(texts: Iterable[tuple[Sequence[int], int]], *, longest: int = 8) -> list[float]:

@@ -19,6 +19,7 @@ from mtp_mlx.tasks import TASKS
 from mtp_mlx.training.acceptance import describe
 from mtp_mlx.training.features import extract, read_features
 from mtp_mlx.training.next_token import StandaloneStudent
+from mtp_mlx.training.recipe import Recipe
 from mtp_mlx.training.texts import (
     DataError,
     Example,
@@ -30,7 +31,7 @@ from mtp_mlx.training.texts import (
     read_rows,
 )
 from mtp_mlx.training.topics import requests
-from mtp_mlx.training.trainer import Recipe, Student, Trainer
+from mtp_mlx.training.trainer import Student, Trainer
 from mtp_mlx.training.typos import read_misspellings
 from mtp_mlx.training.unroll import HeadStudent
 from mtp_mlx.training.variety import from_written, vary
@@ -46,7 +47,7 @@ def train(
     recipe: Recipe,
     per_task: int | None,
     from_head: Path | None = None,
-    standalone: bool = False,
+    drafter: str = "mtp",
 ) -> list[dict[str, Any]]:
     """Texts → on-policy answers → features → an MTP head, or a standalone drafter of like size to compare it with.
 
@@ -57,6 +58,7 @@ def train(
         output: the folder of what is trained, written at the end, with the log. What is there already stays if it is
             better on the held-back documents; the new one then goes to ``run``/trained.
         from_head: a trained head to go on from; its layers replace the recipe's.
+        drafter: what is trained, ``mtp`` or ``standalone``.
 
     Returns:
         The log: one row an evaluation on the held-back documents.
@@ -69,48 +71,54 @@ def train(
     start = None if from_head is None else load_head(from_head, model)
     if start is not None:
         recipe = replace(recipe, kv_layers=start.config.kv_layers)
-    if not recipe.kv_layers or not all(0 <= layer < len(model.model.layers) for layer in recipe.kv_layers):
-        raise DataError(f"--kv-layers {recipe.kv_layers}: the model has layers 0 to {len(model.model.layers) - 1}")
+    for layers in (recipe.kv_layers, recipe.standalone_layers if drafter == "standalone" else (0,)):
+        if not layers or not all(0 <= layer < len(model.model.layers) for layer in layers):
+            raise DataError(f"there is no layer in {layers}, or one too many: the model has {len(model.model.layers)}")
     output.mkdir(parents=True, exist_ok=True)  # now, not after hours, if it cannot be
-    there = (output / "config.json").is_file()
-    previous: Student | None = None
-    if there and standalone:
-        previous = StandaloneStudent(model, recipe, start=load_standalone(output, model))
-    elif there:
-        previous = HeadStudent(model, recipe, start=load_head(output, model))
+    previous = _previous(output, model, recipe, drafter)
     world = mx.distributed.init()  # of one process, where mlx.launch did not start more
     if world.rank() == 0:
         prepare(data, run, model, per_task=per_task)
         texts = list(read_examples(run / "texts.jsonl"))
         extract(model, texts, run / "features", kv_layers=recipe.kv_layers, prompts=recipe.prompt_weight > 0)
     mx.eval(mx.distributed.all_sum(mx.array(1), group=world))  # the others wait for the features
-    texts = list(read_examples(run / "texts.jsonl"))
     examples = list(read_features(run / "features", held_back=False))
     held_back = list(read_features(run / "features", held_back=True))
-    if standalone:
+    if drafter == "standalone":
         student, folder = StandaloneStudent(model, recipe, examples), run / "standalone"
     else:
         student, folder = HeadStudent(model, recipe, examples, start=start), run
-    log = Trainer(student, recipe, examples, folder).run(held_back=held_back)
-    if world.rank() > 0:
-        return log
+    log = Trainer(student, examples, folder).run(held_back=held_back)
+    if world.rank() == 0:
+        texts = list(read_examples(run / "texts.jsonl"))
+        score = None if previous is None else _score(previous, model, texts, run)
+        better = score is None or log[-1]["accepted"] > score
+        _write(student, output if better else folder / "trained", texts, log)
+        print(describe(log[-1]))
+        if score is not None:
+            print(f"before: {score:.2f}; {'replaced' if better else f'kept, the new one is in {folder}/trained'}")
+    return log
 
-    score = None if previous is None else _score(previous, model, texts, run)
-    better = score is None or log[-1]["accepted"] > score
-    if not better:
-        output = folder / "trained"
-    output.mkdir(parents=True, exist_ok=True)
-    text = json.dumps({"recipe": asdict(recipe), "log": log}, indent=1)
-    (output / "training.json").write_text(text + "\n", encoding="utf-8")
+
+def _previous(output: Path, model: Backbone, recipe: Recipe, drafter: str) -> Student | None:
+    """What an earlier training left in the output folder."""
+    if not (output / "config.json").is_file():
+        return None
+    if drafter == "standalone":
+        return StandaloneStudent(model, recipe, start=load_standalone(output, model))
+    return HeadStudent(model, recipe, start=load_head(output, model))
+
+
+def _write(student: Student, folder: Path, texts: list[Example], log: list[dict[str, Any]]) -> None:
+    """The trained weights, with the recipe and the log beside them."""
+    folder.mkdir(parents=True, exist_ok=True)
+    text = json.dumps({"recipe": asdict(student.recipe), "log": log}, indent=1)
+    (folder / "training.json").write_text(text + "\n", encoding="utf-8")
     if isinstance(student, HeadStudent):
         student.head.config = replace(student.head.config, copy_chance=copy_chance(texts))
-        save_head(student.head, output)
-    else:
-        save_standalone(student.drafter, output)
-    print(describe(log[-1]))
-    if score is not None:
-        print(f"before: accepted {score:.2f}; {'replaced' if better else f'kept, the new one is in {output}'}")
-    return log
+        save_head(student.head, folder)
+    elif isinstance(student, StandaloneStudent):
+        save_standalone(student.drafter, folder)
 
 
 def _score(previous: Student, model: Backbone, texts: list[Example], run: Path) -> float:

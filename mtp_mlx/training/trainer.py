@@ -6,7 +6,7 @@ import hashlib
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -20,36 +20,8 @@ from tqdm import tqdm
 from mtp_mlx.training.acceptance import Acceptance, describe
 from mtp_mlx.training.features import Features, batches
 from mtp_mlx.training.plot import plot
+from mtp_mlx.training.recipe import Recipe
 from mtp_mlx.training.texts import DataError
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """How to train; the defaults and their sources are in DESIGN's C4 (EAGLE-3, HASS, FastMTP).
-
-    Attributes:
-        kv_layers: the backbone layers that a head reads, one for each of its own.
-        standalone_layers: the backbone layers that a standalone drafter starts from.
-        anchors: rows of a batch (padded); each is unrolled ``unroll`` steps.
-        decay: step j weighs ``decay ** j``.
-        prompt_weight: weight of anchors in the prompts' texts, where what the backbone would write can be learnt too;
-            0: the answers only, which at equal compute was as good.
-        regression: weight of SmoothL1 between the recurrent and the true state, fading to 0 over the run.
-    """
-
-    kv_layers: tuple[int, ...] = (20, 29)
-    standalone_layers: tuple[int, ...] = (0, 29)
-    draft_vocab: int = 6144
-    epochs: int = 5
-    unroll: int = 5
-    anchors: int = 512
-    learning_rate: float = 8e-4
-    warmup: float = 0.05
-    decay: float = 0.8
-    prompt_weight: float = 0.0
-    regression: float = 0.2
-    clip: float = 1.0
-    seed: int = 0
 
 
 class Student(ABC):
@@ -59,6 +31,7 @@ class Student(ABC):
     """
 
     name: str
+    recipe: Recipe
     module: nn.Module
 
     @abstractmethod
@@ -73,10 +46,10 @@ class Student(ABC):
 class Trainer:
     """Trains one student; ``run`` goes on from the last checkpoint of its folder.
 
-    Started by ``mlx.launch -n N``, each of N processes takes every N-th batch and their gradients are averaged.
+    Of N processes (``mlx.launch -n N``) each takes every N-th batch, and their gradients are averaged.
     """
 
-    def __init__(self, student: Student, recipe: Recipe, examples: Sequence[Features], folder: Path):
+    def __init__(self, student: Student, examples: Sequence[Features], folder: Path):
         """``folder``: where checkpoint.safetensors and training.png go.
 
         Raises:
@@ -85,7 +58,7 @@ class Trainer:
         if not examples:
             raise DataError("no examples to train on: generate more texts")
         self.student = student
-        self.recipe = recipe
+        self.recipe = recipe = student.recipe
         self.examples = examples
         self.folder = folder
         self.step = 0

@@ -102,16 +102,12 @@ def stack(id: str, following: Sequence[str], anywhere: Sequence[str], random: Ra
 
 def from_written(id: str, document: str, text: str, misspellings: Mapping[str, Sequence[str]]) -> list[dict[str, Any]]:
     """What the backbone wrote as texts for both tasks: the whole to summarize, a sentence or two to proofread."""
-    sentences = re.split(r"(?<=[.!?])\s+", " ".join(text.split()))[:-1]  # the last one may be cut off
-    if not sentences:
+    whole = re.match(r"(?s).*[.!?]", text.strip())  # what follows the last full stop was cut off
+    if whole is None:
         return []
+    sentences = re.split(r"(?<=[.!?])\s+", " ".join(whole[0].split()))
     random = Random(id)
     at, count = random.randrange(len(sentences)), random.choice((1, 1, 2, 3))
     part = proofreading(f"{id}-proofread", " ".join(sentences[at : at + count]), misspellings)
-    whole = (
-        text.strip()
-        if text.strip().endswith((".", "!", "?"))
-        else text.strip().rpartition("\n")[0] or " ".join(sentences)
-    )
-    rows = [part, {"id": f"{id}-summarize", "task": "summarize", "text": whole}]
+    rows = [part, {"id": f"{id}-summarize", "task": "summarize", "text": whole[0]}]
     return [reworded({**row, "document": document, "kind": "written"}) for row in rows]

@@ -27,16 +27,14 @@ A language model writes one token in each pass. Here a small drafter guesses the
 model checks them all: right guesses stay, and from the first wrong one on everything is thrown away. The text is the
 model's own, token for token; only the number of passes changes.
 """
+# Title, name, and what it does.
 DRAFTERS = [
-    ("MTP head", "mtp"),
-    ("Head and lookup", "auto"),
-    ("Standalone", "standalone"),
-    ("Prompt lookup", "lookup"),
-    ("None (plain)", "plain"),
+    ("MTP head", "mtp", "The head reads the model's own state."),
+    ("Head and lookup", "auto", "Head and lookup joined: the better guess goes."),
+    ("Standalone", "standalone", "A standalone drafter is a second, small model."),
+    ("Prompt lookup", "lookup", "Lookup copies from the text."),
+    ("None (plain)", "plain", ""),
 ]
-DRAFTERS_HELP = (
-    "The head reads the model's own state; a standalone drafter is a second model; lookup copies from the text."
-)
 NO_HEAD = "No trained MTP head was found, so prompt lookup guesses: it copies from the text."
 PROFILE_HELP = (
     "Keep to the memory that a phone sets apart for AI models; where no figure is published, a fifth of its RAM."
@@ -113,7 +111,9 @@ def build(engine: Engine, *, has_head: bool) -> gr.Blocks:
     """The page over an engine; without a head, prompt lookup is the default drafter."""
     desk = Desk(engine)
     without = {"mtp": not has_head, "auto": not has_head, "standalone": not weights.STANDALONE.is_dir()}
-    drafters = [(title, name) for title, name in DRAFTERS if not without.get(name)]
+    offered = [drafter for drafter in DRAFTERS if not without.get(drafter[1])]
+    drafters = [(title, name) for title, name, _ in offered]
+    does = " ".join(help for *_, help in offered if help)
     with gr.Blocks(title=TITLE, analytics_enabled=False) as page:
         gr.Markdown(INTRO)
         with gr.Row():
@@ -126,9 +126,7 @@ def build(engine: Engine, *, has_head: bool) -> gr.Blocks:
                     run = gr.Button("Run", variant="primary", min_width=100, elem_id="run")
                     stop = gr.Button("Stop", min_width=100, elem_id="stop")
                 _examples(task, text)
-                drafter = gr.Radio(
-                    drafters, value=drafters[0][1], label="Drafter", info=DRAFTERS_HELP if has_head else NO_HEAD
-                )
+                drafter = gr.Radio(drafters, value=drafters[0][1], label="Drafter", info=does if has_head else NO_HEAD)
                 draft_length = gr.Slider(
                     0, WIDTH - 1, value=DRAFT_LENGTH, step=1, label="Draft length", info="Tokens guessed for each pass."
                 )

@@ -1,0 +1,67 @@
+"""Trained weights that belong to one backbone: what is written for it, and refused for any other."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import mlx.core as mx
+
+from mtp_mlx.weights import WeightsError, verify, write_sums
+
+if TYPE_CHECKING:
+    from mtp_mlx.backbone import Backbone
+
+Config = TypeVar("Config")
+
+
+def save(folder: Path, *, model_type: str, config: Any, arrays: Mapping[str, mx.array]) -> None:
+    """Write config.json, model.safetensors (float16; integers as they are) and SHA256SUMS; other files stay."""
+    folder.mkdir(parents=True, exist_ok=True)
+    half = {k: v.astype(mx.float16) if mx.issubdtype(v.dtype, mx.floating) else v for k, v in arrays.items()}
+    mx.save_safetensors(str(folder / "model.safetensors"), half, {"format": "mlx"})
+    text = json.dumps({"model_type": model_type, **asdict(config)}, indent=2)
+    (folder / "config.json").write_text(text + "\n", encoding="utf-8")
+    write_sums(folder)
+
+
+def read(folder: Path, kind: type[Config], *, what: str, cure: str) -> tuple[Config, dict[str, mx.array]]:
+    """The configuration, as a dataclass ``kind``, and the arrays of a folder that ``save`` wrote.
+
+    Raises:
+        WeightsError: missing, damaged, or something else than ``what``; the line ends with the ``cure``.
+    """
+    verify(folder, cure=cure)
+    with readable(folder, what=what, cure=cure):
+        fields = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        fields.pop("model_type")
+        config = kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()})
+        arrays: Any = mx.load(str(folder / "model.safetensors"))
+        return config, arrays
+
+
+@contextmanager
+def readable(folder: Path, *, what: str, cure: str) -> Iterator[None]:
+    """Whatever json, mlx or a missing field raises, the folder is not ``what`` it should be."""
+    try:
+        yield
+    except Exception as error:
+        raise WeightsError(f"{folder} is not a readable {what} ({error}): {cure}") from error
+
+
+def check(folder: Path, config: Any, backbone: Backbone, *, layers: Sequence[int], cure: str) -> None:
+    """Refuse what was trained on another backbone (``config.backbone``) or vocabulary (``config.vocab``).
+
+    Raises:
+        WeightsError: another backbone or vocabulary, or ``layers`` that the backbone does not have.
+    """
+    if not all(0 <= layer < len(backbone.model.layers) for layer in layers):
+        raise WeightsError(f"{folder} names layers that {backbone.path.name} does not have: {cure}")
+    if config.vocab != backbone.vocab_hash:
+        raise WeightsError(f"{folder} drafts in another vocabulary than {backbone.path.name}: {cure}")
+    if config.backbone != backbone.fingerprint:
+        raise WeightsError(f"{folder} was trained on another backbone than {backbone.path}: {cure}")

@@ -1,0 +1,35 @@
+"""Every knob of a training, each an option of ``mtp-mlx train``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+
+def _knob(default: Any, help: str) -> Any:
+    return field(default=default, metadata={"help": help})
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How to train; where the defaults come from is in EAGLE-3 (2503.01840), HASS (2408.15766), FastMTP (2509.18362)
+    and the table of runs in the shipped head's model card."""
+
+    kv_layers: tuple[int, ...] = _knob((20, 29), "backbone layers that a head reads, one for each of its own")
+    standalone_layers: tuple[int, ...] = _knob((0, 29), "backbone layers that a standalone drafter starts from")
+    draft_vocab: int = _knob(6144, "ids that a draft may hold besides the prompt's own")
+    epochs: int = _knob(5, "passes over the texts")
+    unroll: int = _knob(5, "tokens that a draft is trained for")
+    anchors: int = _knob(256, "positions in a batch (padded), of each process")
+    learning_rate: float = _knob(8e-4, "the peak of the schedule")
+    warmup: float = _knob(0.05, "share of the steps that lead up to the peak")
+    decay: float = _knob(0.8, "the loss of step j weighs DECAY ** j")
+    prompt_weight: float = _knob(0.0, "weight of positions in the prompts' texts; 0 leaves them out")
+    regression: float = _knob(0.2, "weight of SmoothL1 between own and true state, fading to 0")
+    clip: float = _knob(1.0, "the largest norm of a gradient")
+    seed: int = _knob(0, "of the order of the texts")
+
+    def __post_init__(self) -> None:
+        for name in ("draft_vocab", "epochs", "unroll", "anchors"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}: give at least 1")

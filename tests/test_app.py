@@ -1,0 +1,185 @@
+"""app.py over the shipped model: a run in a real browser, the queue, Stop, Ctrl-C, and no request to the world."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+from playwright.sync_api import BrowserContext, expect
+from tab import END, ROOT, Tab, free_port, needs_browser, shots
+
+from mtp_mlx import weights
+from mtp_mlx.tasks import PROOFREAD, SUMMARIZE
+
+pytestmark = needs_browser
+
+
+@dataclass
+class App:
+    """``app.py`` in a process of its own, and a proxy that nothing should ask for anything."""
+
+    process: subprocess.Popen[str]
+    address: str
+    proxy: socket.socket
+
+    def asked_outside(self) -> bool:
+        self.proxy.setblocking(False)
+        try:
+            self.proxy.accept()
+        except BlockingIOError:
+            return False
+        return True
+
+
+def start(port: int, **environment: str) -> tuple[subprocess.Popen[str], str]:
+    """Start app.py; wait for the line that says where it is."""
+    process = subprocess.Popen(
+        [sys.executable, "app.py", "--port", str(port)],
+        cwd=ROOT,
+        env={"OPENBLAS_NUM_THREADS": "1"} | os.environ | environment,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    assert f"http://127.0.0.1:{port}/" in line
+    return process, f"http://127.0.0.1:{port}/"
+
+
+@pytest.fixture(scope="module")
+def app() -> Iterator[App]:
+    with socket.create_server(("127.0.0.1", 0)) as proxy:
+        names = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy")
+        url = "http://{}:{}".format(*proxy.getsockname())
+        environment = dict.fromkeys(names, url) | {"NO_PROXY": "", "no_proxy": ""}
+        process, address = start(free_port(), **environment)
+        yield App(process, address, proxy)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(20) == 0
+
+
+@pytest.fixture
+def tab(browser: BrowserContext, app: App) -> Iterator[Tab]:
+    tab = Tab(browser, app.address)
+    tab.choose("Prompt lookup")
+    yield tab
+    tab.page.close()
+    assert tab.errors == []
+
+
+def test_loading_and_running_ask_nothing_of_the_world(browser: BrowserContext, app: App):
+    tab = Tab(browser, app.address)
+    tab.page.get_by_role("spinbutton").fill("5")
+    trace = tab.run(PROOFREAD.examples[3])
+    assert (trace["status"], trace["draft_length"]) == ("done", 5)
+    assert trace["drafter"] == ("mtp" if weights.HEAD.is_dir() else "lookup")
+    tab.page.screenshot(path=shots("page.png"), full_page=True)  # the picture in the README
+    tab.page.close()
+    assert tab.requests and all(url.startswith((app.address, "data:", "blob:")) for url in tab.requests)
+    assert not app.asked_outside()
+
+
+def test_a_run_shows_every_token_with_its_state(tab: Tab):
+    tab.page.evaluate("""() => {
+        window.changes = [];
+        new MutationObserver((records) => records.forEach(({ oldValue, target }) =>
+            oldValue && window.changes.push(`${oldValue} ${target.dataset.state}`)
+        )).observe(document.querySelector(".rounds"),
+            { subtree: true, attributes: true, attributeOldValue: true, attributeFilter: ["data-state"] });
+    }""")
+    trace = tab.run(PROOFREAD.examples[0])
+    assert trace["status"] == "done" and trace["finish"] == "end"
+    assert "yesterday and bought three apples." in trace["text"]
+
+    shown = tab.rounds()
+    assert len(shown) == len(trace["rounds"])
+    for tokens, round in zip(shown, trace["rounds"], strict=True):
+        states = [state for state, _ in tokens]
+        assert states[: round["accepted"]] == ["accepted"] * round["accepted"]
+        if round["kind"] == "correction":
+            assert states[round["accepted"]] == "rejected"
+        assert states.count("accepted") == round["accepted"]
+        assert states[-1] == (round["kind"] if round["token"] else states[-1])
+    flat = [state for tokens in shown for state, _ in tokens]
+    assert {"accepted", "rejected", "unread", "correction"} <= set(flat) and "pending" not in flat
+    assert {"pending accepted", "pending rejected", "pending unread"} <= set(tab.page.evaluate("window.changes"))
+
+    kept = "".join(text for tokens in shown for state, text in tokens if state not in ("rejected", "unread"))
+    assert kept.replace("·", " ").removesuffix("<|im_end|>") == trace["text"] == tab.part("text")
+
+
+def test_the_numbers_are_the_tokens_counted(tab: Tab):
+    trace = tab.run(PROOFREAD.examples[3])
+    flat = [state for tokens in tab.rounds() for state, _ in tokens]
+    passes, accepted = len(tab.rounds()), flat.count("accepted")
+    drafted = accepted + flat.count("rejected") + flat.count("unread")
+    assert tab.part("passes") == str(passes)
+    assert tab.part("additional") == f"{accepted / passes:.2f}"
+    assert tab.part("acceptance") == f"{100 * accepted / drafted:.0f} %"
+    assert tab.part("saved") == str(len(trace["token_ids"]) - passes)
+    assert float(tab.part("speed")) == pytest.approx(trace["stats"]["tokens_per_second"], abs=0.051)
+
+
+def test_a_summary_by_plain_decode_guesses_nothing(tab: Tab):
+    tab.choose("None (plain)")
+    tab.page.get_by_role("button", name="Jane: Running 10 min late").click()
+    expect(tab.page.get_by_label("Text")).to_have_value(SUMMARIZE.examples[3])
+    expect(tab.page.get_by_label(SUMMARIZE.title)).to_be_checked()
+    trace = tab.run()
+    assert trace["task"] == "summarize" and trace["text"]
+    assert {state for tokens in tab.rounds() for state, _ in tokens} == {"plain"}
+    assert (tab.part("additional"), tab.part("saved"), tab.part("acceptance")) == ("0.00", "0", "–")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"), [("", "the text is empty"), (" \n ", "the text is empty"), ("word " * 10_000, "shorten")]
+)
+def test_text_that_cannot_be_worked_on(tab: Tab, text: str, message: str):
+    assert tab.run(text)["status"] == "failed"
+    assert message in tab.part("status") and message in tab.part("live")
+    assert tab.rounds() == []
+
+
+def test_stop_keeps_the_text_so_far_and_frees_the_model(tab: Tab):
+    tab.choose("None (plain)")
+    tab.run(PROOFREAD.examples[2], until=("running",))
+    tab.page.wait_for_selector(".round:nth-child(3)")
+    tab.page.click("#stop")
+    trace = tab.wait(*END)
+    assert trace["status"] == "stopped" and "so far" in tab.part("status")
+    assert 0 < trace["stats"]["tokens"] < trace["max_tokens"]
+    assert tab.part("text") == trace["text"] != ""
+    assert tab.run(PROOFREAD.examples[0])["status"] == "done"
+
+
+def test_two_tabs_queue_and_both_finish(tab: Tab, browser: BrowserContext, app: App):
+    other = Tab(browser, app.address)
+    tab.choose("None (plain)")
+    tab.run(PROOFREAD.examples[2], until=("running",))
+    assert other.run(until=("queued",))["place"] == 1
+    assert "one run is ahead" in other.part("status")
+    assert tab.wait(*END)["status"] == other.wait(*END)["status"] == "done"
+    other.page.close()
+
+
+def test_a_port_in_use_is_one_line_and_a_failure(app: App):
+    port = app.address.rstrip("/").rpartition(":")[2]
+    result = subprocess.run([sys.executable, "app.py", "--port", port], cwd=ROOT, capture_output=True, text=True)
+    assert result.returncode == 1
+    assert re.fullmatch(rf"cannot open http://127.0.0.1:{port}: .*in use.*\n", result.stderr) and result.stdout == ""
+
+
+def test_ctrl_c_ends_it_at_once_whatever_it_does(browser: BrowserContext):
+    process, address = start(free_port())
+    tab = Tab(browser, address)
+    tab.run(until=("loading", "running"))
+    process.send_signal(signal.SIGINT)
+    assert process.communicate(timeout=20) == ("", None) and process.returncode == 0
+    tab.page.close()
