@@ -38,23 +38,23 @@ def matches(tokens: list[int], n: int) -> list[int]:
     ],
 )
 def test_examples(tokens: list[int], continuation: list[int]):
-    assert LookupDrafter().match(tokens)[1] == continuation
+    assert LookupDrafter().match(tokens, written=99)[1] == continuation
 
 
 def test_shorter_matches_than_asked_for_do_not_count():
-    assert LookupDrafter(shortest=2).match([5, 9, 1, 2, 5])[1] == []
-    assert LookupDrafter(shortest=2).match([4, 5, 9, 1, 4, 5])[1] == [9, 1, 4, 5]
+    assert LookupDrafter(shortest=2).match([5, 9, 1, 2, 5], written=99)[1] == []
+    assert LookupDrafter(shortest=2).match([4, 5, 9, 1, 4, 5], written=99)[1] == [9, 1, 4, 5]
 
 
 def test_longer_matches_than_asked_for_are_not_looked_for():
     tokens = [1, 2, 3, 8, 9, 3, 7, 1, 2, 3]
-    assert LookupDrafter(longest=1).match(tokens)[1] == [7, 1, 2, 3]
-    assert LookupDrafter(longest=2).match(tokens)[1] == [8, 9, 3, 7, 1, 2, 3]
+    assert LookupDrafter(longest=1).match(tokens, written=99)[1] == [7, 1, 2, 3]
+    assert LookupDrafter(longest=2).match(tokens, written=99)[1] == [8, 9, 3, 7, 1, 2, 3]
 
 
 @given(texts, sizes, sizes)
 def test_a_continuation_follows_the_latest_of_the_longest_matches(tokens: list[int], longest: int, shortest: int):
-    found = LookupDrafter(longest=longest, shortest=shortest).match(tokens)[1]
+    found = LookupDrafter(longest=longest, shortest=shortest).match(tokens, written=99)[1]
     best = max((n for n in range(shortest, longest + 1) if n < len(tokens) and matches(tokens, n)), default=None)
     if best is None:
         assert found == []
@@ -86,9 +86,20 @@ def test_no_probabilities_are_made_up():
 def test_chances_are_counted_by_the_length_of_the_match():
     ids = [1, 2, 3, 9, 1, 2, 3, 9, 8]  # the answer, from the second 1 on: 2, 3 and 9 are copied rightly, 8 is not
     assert measure([(ids, 4)], longest=3) == [2 / 3, 2 / 3, 2 / 4]
+
+
+def test_how_the_prompt_ends_is_not_looked_for():
+    example = [7, 8, 1, 2, 3, 7, 8]  # a worked example between two marks of the turn
+    assert LookupDrafter().match(example, written=0) == (0, [])
+    assert LookupDrafter().match([*example, 1], written=1) == (1, [2, 3, 7, 8, 1])
+    context = Context(tokens=example, kv=KV(1, 1), hidden=mx.zeros((1, 1)), prompt_length=7)
+    assert LookupDrafter().draft(context, 4).ids == ()
+
+
+def test_a_length_that_never_came_up_is_a_guess():
     assert measure([], longest=2) == [0.5, 0.5]
 
 
 def test_the_length_of_the_match_is_told():
-    assert LookupDrafter(longest=8).match([4, 1, 2, 3, 9, 1, 2, 3]) == (3, [9, 1, 2, 3])
-    assert LookupDrafter().match([1, 2]) == (0, [])
+    assert LookupDrafter(longest=8).match([4, 1, 2, 3, 9, 1, 2, 3], written=99) == (3, [9, 1, 2, 3])
+    assert LookupDrafter().match([1, 2], written=99) == (0, [])

@@ -38,7 +38,8 @@ class AutoDrafter(Drafter):
 
     def spliced(self, context: Context, own: Draft, j: int, length: int) -> Draft:
         """The first j tokens of ``own``, then what followed them and the text before them when they came last."""
-        matched, copied = self.lookup.match([*context.tokens, *own.ids[:j]])
+        tokens = [*context.tokens, *own.ids[:j]]
+        matched, copied = self.lookup.match(tokens, written=len(tokens) - context.prompt_length)
         copied = copied[: length - j]
         chances = [self.copy_chance[min(matched + i, len(self.copy_chance)) - 1] for i in range(len(copied))]
         return Draft((*own.ids[:j], *copied), (*own.probabilities[:j], *chances))

@@ -21,21 +21,24 @@ class LookupDrafter(Drafter):
         self.shortest = shortest
 
     def draft(self, context: Context, length: int) -> Draft:
-        return Draft(tuple(self.match(context.tokens)[1][:length]))
+        written = len(context.tokens) - context.prompt_length
+        return Draft(tuple(self.match(context.tokens, written=written)[1][:length]))
 
-    def match(self, tokens: Sequence[int]) -> tuple[int, Sequence[int]]:
+    def match(self, tokens: Sequence[int], *, written: int) -> tuple[int, Sequence[int]]:
         """The length of the longest suffix that came before, and what followed its latest earlier occurrence.
 
-        (0, nothing) where there is none.
+        Only the last ``written`` tokens, those of the answer, are looked for: every prompt ends alike, and a worked
+        example's answer follows the same words. (0, nothing) where there is none.
         """
+        longest = min(self.longest, written)
         best, after = 0, len(tokens)
         for end in range(len(tokens) - 1, 0, -1):  # the latest first
             n = 0
-            while n < min(self.longest, end) and tokens[end - 1 - n] == tokens[-1 - n]:
+            while n < min(longest, end) and tokens[end - 1 - n] == tokens[-1 - n]:
                 n += 1
             if n > best:
                 best, after = n, end
-            if best == self.longest:
+            if best == longest:
                 break
         return (best, tokens[after:]) if best >= self.shortest else (0, [])
 
@@ -54,7 +57,7 @@ def measure(texts: Iterable[tuple[Sequence[int], int]], *, longest: int = 8) -> 
     lookup = LookupDrafter(longest=longest)
     for ids, first in texts:
         for at in range(first, len(ids)):
-            matched, copied = lookup.match(ids[:at])
+            matched, copied = lookup.match(ids[:at], written=at - first)
             if matched:
                 tried[matched - 1] += 1
                 right[matched - 1] += copied[0] == ids[at]
