@@ -101,11 +101,13 @@ def parser() -> argparse.ArgumentParser:
         default: Any = knob.default
         several = isinstance(default, tuple)
         shown = ",".join(map(str, default)) if several else default
+        choices = knob.metadata["choices"]
         train.add_argument(
             f"--{knob.name.replace('_', '-')}",
             type=_layers if several else type(default),
             default=default,
-            metavar="L,L" if several else "N",
+            choices=choices,
+            metavar=None if choices else "L,L" if several else "N",
             help=f"{knob.metadata['help']} (default: {shown})",
         )
     train.set_defaults(command=_train)

@@ -168,8 +168,11 @@ class MTPHead(nn.Module):
         y = self.norm(x)
         return y, self.post(y)
 
-    def copy_from(self, backbone: Backbone) -> None:
-        """Start as the backbone: each layer from the one whose K/V it reads, the norms and projections neutral."""
+    def copy_from(self, backbone: Backbone, *, layers: bool = True) -> None:
+        """Start as the backbone: each layer from the one whose K/V it reads, the norms and projections neutral.
+
+        Without ``layers``, those stay as they are.
+        """
         dim = self.config.hidden_size
         identity = mx.eye(dim)
         final = mx.array(backbone.model.model.norm.weight, mx.float32)
@@ -180,7 +183,7 @@ class MTPHead(nn.Module):
         self.pre.weight = mx.concatenate([EMBED_SHARE * identity, identity], axis=1)
         self.post.weight = identity
         self.norm.weight = final
-        for layer, source in zip(self.layers, self.config.kv_layers, strict=True):
+        for layer, source in zip(self.layers if layers else (), self.config.kv_layers, strict=layers):
             original = backbone.model.layers[source]
             pairs = [
                 (layer.self_attn.q_proj, original.self_attn.q_proj),

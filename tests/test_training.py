@@ -17,13 +17,13 @@ from mtp_mlx.drafters.base import Context
 from mtp_mlx.drafters.mtp import MTPDrafter
 from mtp_mlx.drafters.standalone import StandaloneDrafter
 from mtp_mlx.events import Round
-from mtp_mlx.head import load_head, save_head
+from mtp_mlx.head import dense_weight, load_head, save_head
 from mtp_mlx.jsonl import JsonlError
 from mtp_mlx.prompt import encode
 from mtp_mlx.standalone import load_standalone
 from mtp_mlx.tasks import TASKS
 from mtp_mlx.training.acceptance import Acceptance
-from mtp_mlx.training.features import extract, read_features
+from mtp_mlx.training.features import extract, held_back_features, read_features
 from mtp_mlx.training.job import train
 from mtp_mlx.training.next_token import StandaloneStudent
 from mtp_mlx.training.recipe import Recipe
@@ -225,6 +225,41 @@ def test_a_checkpoint_belongs_to_its_texts_and_its_kind(tiny, features, tmp_path
     ):
         with pytest.raises(DataError, match="--run"):
             Trainer(student, others, tmp_path).run(held_back=[])
+
+
+@pytest.mark.parametrize(("without", "unseen"), [("state", {"hidden"}), ("kv", {"keys", "values"})])
+def test_a_head_does_without_what_the_recipe_says(tiny, features, without, unseen):
+    """The loss does not depend on an input that is left out, and does on the same input where it is not."""
+
+    def noisy(f):
+        def read(name):
+            array = f.read(name)
+            return np.random.default_rng(0).normal(size=array.shape).astype(array.dtype) if name in unseen else array
+
+        return replace(f, read=read)
+
+    examples = list(read_features(features, held_back=False))[:4]
+    other = [noisy(f) for f in examples]
+    for recipe in (replace(RECIPE, without=without), RECIPE):
+        student = HeadStudent(tiny, recipe, examples)
+        equal = student.loss(examples, 0.0).item() == student.loss(other, 0.0).item()
+        assert equal == (recipe.without == without)
+
+
+def test_a_head_starts_without_copied_layers_when_asked(tiny, features):
+    examples = list(read_features(features, held_back=False))[:4]
+    source = dense_weight(tiny.model.layers[RECIPE.kv_layers[0]].self_attn.q_proj)
+    for without, copied in (("nothing", True), ("copies", False)):
+        head = HeadStudent(tiny, replace(RECIPE, without=without), examples).head
+        assert np.array_equal(np.array(head.layers[0].self_attn.q_proj.weight), np.array(source)) == copied
+        assert np.array_equal(np.array(head.post.weight), np.eye(head.config.hidden_size))
+
+
+def test_what_training_is_measured_on_is_a_few_of_each_task(tiny, texts, tmp_path):
+    held_back = [replace(example, held_back=True) for example in read_examples(texts)]
+    extract(tiny, held_back, tmp_path, kv_layers=RECIPE.kv_layers)
+    assert len(list(read_features(tmp_path, held_back=True))) == 24
+    assert [f.task for f in held_back_features(tmp_path, a_task=5)] == ["proofread"] * 5 + ["summarize"] * 5
 
 
 def test_evaluation_counts_what_drafting_accepts(tiny, features):

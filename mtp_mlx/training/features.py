@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -167,6 +168,15 @@ def _compute(
     }
     mx.eval(arrays)
     return arrays
+
+
+def held_back_features(folder: Path, *, a_task: int = 128) -> list[Features]:
+    """The first examples of each task that training does not see: what it is measured on."""
+    chosen: dict[str, list[Features]] = defaultdict(list)
+    for example in read_features(folder, held_back=True):
+        if len(chosen[example.task]) < a_task:
+            chosen[example.task].append(example)
+    return [example for task in sorted(chosen) for example in chosen[task]]
 
 
 def read_features(folder: Path, *, held_back: bool) -> Iterator[Features]:

@@ -17,7 +17,7 @@ from mtp_mlx.head import load_head, save_head
 from mtp_mlx.standalone import load_standalone, save_standalone
 from mtp_mlx.tasks import TASKS
 from mtp_mlx.training.acceptance import describe
-from mtp_mlx.training.features import extract, read_features
+from mtp_mlx.training.features import extract, held_back_features, read_features
 from mtp_mlx.training.next_token import StandaloneStudent
 from mtp_mlx.training.recipe import Recipe
 from mtp_mlx.training.texts import (
@@ -56,7 +56,8 @@ def train(
         run: everything between: texts.jsonl, features/, checkpoint.safetensors, training.png; kept for the next run.
             Its held-back-TASK.jsonl are for ``mtp-mlx eval``: texts of documents that no training step sees.
         output: the folder of what is trained, written at the end, with the log. What is there already stays if it is
-            better on the held-back documents; the new one then goes to ``run``/trained.
+            better on the held-back documents; the new one then goes to ``run``/trained, as does one that the recipe
+            leaves incomplete.
         from_head: a trained head to go on from; its layers replace the recipe's.
         drafter: what is trained, ``mtp`` or ``standalone``.
 
@@ -83,7 +84,7 @@ def train(
         extract(model, texts, run / "features", kv_layers=recipe.kv_layers, prompts=recipe.prompt_weight > 0)
     mx.eval(mx.distributed.all_sum(mx.array(1), group=world))  # the others wait for the features
     examples = list(read_features(run / "features", held_back=False))
-    held_back = list(read_features(run / "features", held_back=True))
+    held_back = held_back_features(run / "features")
     if drafter == "standalone":
         student, folder = StandaloneStudent(model, recipe, examples), run / "standalone"
     else:
@@ -92,7 +93,7 @@ def train(
     if world.rank() == 0:
         texts = list(read_examples(run / "texts.jsonl"))
         score = None if previous is None else _score(previous, model, texts, run)
-        better = score is None or log[-1]["accepted"] > score
+        better = recipe.without == "nothing" and (score is None or log[-1]["accepted"] > score)
         _write(student, output if better else folder / "trained", texts, log)
         print(describe(log[-1]))
         if score is not None:
@@ -127,7 +128,7 @@ def _score(previous: Student, model: Backbone, texts: list[Example], run: Path) 
     if isinstance(previous, HeadStudent) and previous.head.config.kv_layers != previous.recipe.kv_layers:
         folder = run / "features-before"
         extract(model, [e for e in texts if e.held_back], folder, kv_layers=previous.head.config.kv_layers)
-    return previous.evaluate(list(read_features(folder, held_back=True))).to_json()["accepted"]
+    return previous.evaluate(held_back_features(folder)).to_json()["accepted"]
 
 
 def copy_chance(texts: Iterable[Example], *, most: int = 600) -> tuple[float, ...]:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+WITHOUT = ("nothing", "state", "kv", "copies")
 
-def _knob(default: Any, help: str) -> Any:
-    return field(default=default, metadata={"help": help})
+
+def _knob(default: Any, help: str, choices: tuple[str, ...] | None = None) -> Any:
+    return field(default=default, metadata={"help": help, "choices": choices})
 
 
 @dataclass(frozen=True)
@@ -27,9 +29,14 @@ class Recipe:
     prompt_weight: float = _knob(0.0, "weight of positions in the prompts' texts; 0 leaves them out")
     regression: float = _knob(0.2, "weight of SmoothL1 between own and true state, fading to 0")
     clip: float = _knob(1.0, "the largest norm of a gradient")
+    without: str = _knob("nothing", "what a head does without, to see what that is worth", WITHOUT)
     seed: int = _knob(0, "of the order of the texts")
 
     def __post_init__(self) -> None:
         for name in ("draft_vocab", "epochs", "unroll", "anchors"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}: give at least 1")
+        if self.without not in WITHOUT:
+            raise ValueError(
+                f"a head cannot do without {self.without!r}: give {', '.join(WITHOUT[:-1])} or {WITHOUT[-1]}"
+            )

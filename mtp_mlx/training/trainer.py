@@ -23,6 +23,8 @@ from mtp_mlx.training.plot import plot
 from mtp_mlx.training.recipe import Recipe
 from mtp_mlx.training.texts import DataError
 
+EVALUATIONS, SHORTEST = 20, 100  # of a run, and the steps between two at least
+
 
 class Student(ABC):
     """What is trained: a module, its loss on a batch, and how well it drafts.
@@ -84,8 +86,11 @@ class Trainer:
             plan.extend(groups[i] for i in rng.permutation(len(groups)))
         return plan
 
-    def run(self, *, held_back: Sequence[Features], evaluate_every: int = 100) -> list[dict[str, Any]]:
-        """Train to the end of the recipe; return the log, one row an evaluation."""
+    def run(self, *, held_back: Sequence[Features], evaluate_every: int | None = None) -> list[dict[str, Any]]:
+        """Train to the end of the recipe; return the log, one row an evaluation.
+
+        ``evaluate_every``: steps between evaluations, each with a checkpoint; by default 20 in all, but for short runs.
+        """
         module = self.student.module
         module.train()
         log = self._resume()
@@ -93,6 +98,7 @@ class Trainer:
         running: float | None = None
         first = self.world.rank() == 0
         total = len(self._plan)
+        every = evaluate_every or max(SHORTEST, -(-total // EVALUATIONS))
         with tqdm(total=total, initial=self.step, desc="training", unit="step", disable=not first) as bar:
             while self.step < total:
                 loss, gradients = gradient(self._plan[self.step], self.step / total)
@@ -102,7 +108,7 @@ class Trainer:
                 mx.eval(module.parameters(), self.optimizer.state, loss)
                 running = loss.item() if running is None else 0.95 * running + 0.05 * loss.item()
                 self.step += 1
-                if first and (self.step % evaluate_every == 0 or self.step == total):
+                if first and (self.step % every == 0 or self.step == total):
                     scores = self.student.evaluate(held_back).to_json()
                     log.append({"step": self.step, "loss": running, **scores})
                     self._save(log)

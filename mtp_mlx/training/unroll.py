@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -96,17 +96,26 @@ class HeadStudent(Student):
         if start is None:
             vocabulary = draft_vocabulary(examples, size=recipe.draft_vocab, always=backbone.eos)
             start = MTPHead(HeadConfig.for_backbone(backbone, kv_layers=recipe.kv_layers), vocabulary)
-            start.copy_from(backbone)
+            start.copy_from(backbone, layers=recipe.without != "copies")
         start.set_dtype(mx.float32)
         self.backbone = backbone
         self.recipe = recipe
         self.head = self.module = start
         self.name = f"MTP head on {start.config.kv_layers} of {backbone.fingerprint}"
 
+    def _collate(self, group: Sequence[Features]) -> Batch:
+        """The batch of a group, less what the recipe does without."""
+        batch = collate(group, unroll=self.recipe.unroll, prompt_weight=self.recipe.prompt_weight)
+        if self.recipe.without == "state":
+            return replace(batch, hidden=mx.zeros_like(batch.hidden))
+        if self.recipe.without == "kv":  # nothing but zeros to read
+            return replace(batch, kv=[(keys, mx.zeros_like(values)) for keys, values in batch.kv])
+        return batch
+
     def loss(self, group: Sequence[Features], progress: float) -> mx.array:
         """Of each step, cross-entropy on the backbone's tokens and SmoothL1 of the state to the true one."""
         recipe = self.recipe
-        batch = collate(group, unroll=recipe.unroll, prompt_weight=recipe.prompt_weight)
+        batch = self._collate(group)
         index, output = candidates(self.backbone, self.head.draft_vocab, group)
         rows = batch.mask.shape[2]
         total = mx.array(0.0)
@@ -114,7 +123,7 @@ class HeadStudent(Student):
         goals = targets(batch, index, unroll=recipe.unroll)
         for step, ((y, state), target) in enumerate(zip(steps, goals, strict=True)):
             loss = cross_entropy(y @ output.T, target, batch.weight)
-            if recipe.regression:
+            if recipe.regression and recipe.without != "state":
                 real = (batch.best[:, step : step + rows] != NOT_DRAFTED) * batch.weight
                 true = batch.hidden[:, step + 1 : step + 1 + rows]
                 distance = nn.losses.smooth_l1_loss(state, true, reduction="none").mean(-1)
@@ -129,7 +138,7 @@ class HeadStudent(Student):
         acceptance = Acceptance(unroll)
         answers = [f.answer_only() for f in examples]
         for group in batches(answers, anchors=1024, order=range(len(answers))):
-            batch = collate(group, unroll=unroll)
+            batch = self._collate(group)
             index, output = candidates(self.backbone, self.head.draft_vocab, group)
             steps = unrolled(self.head, self.backbone.embed, batch, unroll=unroll)
             goals = targets(batch, index, unroll=unroll)
