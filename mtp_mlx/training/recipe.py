@@ -37,6 +37,4 @@ class Recipe:
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}: give at least 1")
         if self.without not in WITHOUT:
-            raise ValueError(
-                f"a head cannot do without {self.without!r}: give {', '.join(WITHOUT[:-1])} or {WITHOUT[-1]}"
-            )
+            raise ValueError(f"a head cannot do without {self.without!r}: give one of {', '.join(WITHOUT)}")
