@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from mlx.utils import tree_flatten
 
-from mtp_mlx.decode import plain
+from mtp_mlx.decode import plain, speculative
 from mtp_mlx.drafters.base import Context
 from mtp_mlx.drafters.mtp import MTPDrafter
 from mtp_mlx.drafters.standalone import StandaloneDrafter
@@ -293,6 +293,25 @@ def test_evaluation_counts_what_drafting_accepts(tiny, features):
             start += f.anchors
             counted.add(f.task, np.arange(3) < np.array(mine)[:, None])
         assert counted.to_json()["accepted"] == pytest.approx(by_task["accepted"], abs=0.02)
+
+
+def test_additional_tokens_per_pass_are_those_of_decoding(tiny, features):
+    """Counted by teacher forcing, for each draft length, against the decode loop itself."""
+    head = HeadStudent(tiny, replace(RECIPE, unroll=3), examples := list(read_features(features, held_back=False))[:6])
+    mx.eval(head.head.parameters())
+    compared = 0
+    for f in (f.answer_only() for f in examples):
+        prompt, answer = f.ids[: f.first + 1].tolist(), f.ids[f.first + 1 :].tolist()
+        counted = head.evaluate([f]).to_json()["additional"][f.task]
+        for length in (1, 2, 3):
+            run = speculative(
+                tiny, prompt, drafter=MTPDrafter(head.head, tiny), max_tokens=len(answer), draft_length=length
+            )
+            rounds = [event for event in run if isinstance(event, Round)]
+            if [id for r in rounds for id in r.committed] == answer:  # no near-tie fell the other way
+                assert counted[length - 1] == pytest.approx(sum(r.accepted for r in rounds) / len(rounds))
+                compared += 1
+    assert compared > len(examples)
 
 
 def test_the_whole_command_makes_a_head_that_loads(tiny, data, tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -17,15 +18,20 @@ class Acceptance:
         self.length = length
         self._drafts: dict[str, int] = defaultdict(int)
         self._reached: dict[str, np.ndarray] = defaultdict(lambda: np.zeros(length))
+        self._decoded: dict[str, np.ndarray] = defaultdict(lambda: np.zeros((length, 2)))
 
     def add(self, task: str, hits: np.ndarray) -> None:
-        """``hits`` (drafts, length) bool: whether a drafted token is the backbone's own, given that all before are."""
+        """One answer's ``hits`` (its tokens, length) bool: whether what is drafted from each is the backbone's own."""
+        right = np.logical_and.accumulate(hits, axis=1)
         self._drafts[task] += len(hits)
-        self._reached[task] += np.logical_and.accumulate(hits, axis=1).sum(axis=0)
+        self._reached[task] += right.sum(axis=0)
+        accepted = right.sum(axis=1).tolist()
+        self._decoded[task] += [decoded(accepted, most=most) for most in range(1, self.length + 1)]
 
     def to_json(self) -> dict[str, Any]:
         """accepted: mean accepted tokens of a draft, averaged over tasks; per_position: the share of drafts accepted
-        that far; conditional: of those accepted one position before; by_task: ``accepted`` of each task."""
+        that far; conditional: of those accepted one position before; by_task: ``accepted`` of each task;
+        additional: for each task the additional tokens per pass at draft length 1, 2, ..."""
         shares = {task: self._reached[task] / max(self._drafts[task], 1) for task in sorted(self._drafts)}
         per_position = np.mean(list(shares.values()), axis=0) if shares else np.zeros(self.length)
         before = np.concatenate([[1.0], per_position[:-1]])
@@ -34,7 +40,22 @@ class Acceptance:
             "per_position": per_position.tolist(),
             "conditional": (per_position / np.maximum(before, 1e-9)).tolist(),
             "by_task": {task: math.fsum(share) for task, share in shares.items()},
+            "additional": {task: (taken[:, 0] / taken[:, 1]).tolist() for task, taken in sorted(self._decoded.items())},
         }
+
+
+def decoded(accepted: Sequence[int], *, most: int) -> tuple[int, int]:
+    """Decoding one answer: how many drafted tokens are accepted, and in how many passes.
+
+    Args:
+        accepted: for each token of the answer, how many a draft from it would get accepted.
+        most: the draft length.
+    """
+    at = total = passes = 0
+    while at < len(accepted):
+        taken = min(accepted[at], most)
+        total, passes, at = total + taken, passes + 1, at + taken + 1
+    return total, passes
 
 
 def describe(row: dict[str, Any]) -> str:
