@@ -123,6 +123,12 @@ def test_answers_are_the_backbones_own(tiny, texts):
     assert same >= 5  # batched kernels may turn a near-tie
 
 
+def test_texts_can_be_sampled(tiny, tmp_path):
+    path = tmp_path / "written.jsonl"
+    generate(tiny, rows(2), path, sampler=lambda logprobs: mx.full(logprobs.shape[:1], 7))
+    assert [set(example.answer) for example in read_examples(path)] == [{7}, {7}]
+
+
 def test_generation_goes_on_after_a_kill(tiny, texts, tmp_path):
     lines = texts.read_text(encoding="utf-8").splitlines(keepends=True)
     path = tmp_path / "texts.jsonl"

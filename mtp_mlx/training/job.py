@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
+from mlx_lm.sample_utils import make_sampler
 
 from mtp_mlx.backbone import Backbone, load_backbone
 from mtp_mlx.drafters.lookup import measure
@@ -35,7 +36,6 @@ from mtp_mlx.training.trainer import Student, Trainer
 from mtp_mlx.training.typos import read_misspellings
 from mtp_mlx.training.unroll import HeadStudent
 from mtp_mlx.training.variety import from_written, vary
-from mtp_mlx.training.wordings import WRITE
 
 
 def train(
@@ -142,18 +142,21 @@ def prepare(data: Path, run: Path, model: Backbone, *, per_task: int | None) -> 
     texts = run / "texts.jsonl"
     own = read_rows(data)
     write_held_back(own, run)
-    generate(model, choose(requests(), per_task=per_task), texts)
-    rows = [*vary(own, data, held_back=[row["text"] for row in own if is_held_back(row)]), *written(texts, data, model)]
+    asked = choose(requests(), per_task=per_task)
+    generate(model, asked, texts)
+    mx.random.seed(0)
+    generate(model, asked, run / "written.jsonl", sampler=make_sampler(temp=1.0))
+    unseen = [row["text"] for row in own if is_held_back(row)]
+    rows = [*vary(own, data, held_back=unseen), *written(run / "written.jsonl", data, model)]
     generate(model, choose(rows, per_task=per_task), texts)
 
 
-def written(texts: Path, data: Path, model: Backbone) -> Iterator[dict[str, Any]]:
-    """Rows for both tasks made of what the backbone answered to ``write`` requests."""
+def written(path: Path, data: Path, model: Backbone) -> Iterator[dict[str, Any]]:
+    """Rows for both tasks made of what the backbone wrote, sampled: more varied than its most likely answers."""
     misspellings = read_misspellings(data)
-    for example in read_examples(texts):
-        if example.task == WRITE.name:
-            text = model.tokenizer.decode([id for id in example.answer if id not in model.eos])
-            yield from from_written(example.id, document({"id": example.id}), text, misspellings)
+    for example in read_examples(path):
+        text = model.tokenizer.decode([id for id in example.answer if id not in model.eos])
+        yield from from_written(example.id, document({"id": example.id}), text, misspellings)
 
 
 def write_held_back(rows: list[dict[str, Any]], run: Path) -> None:

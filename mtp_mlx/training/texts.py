@@ -6,7 +6,7 @@ import hashlib
 import json
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
@@ -106,10 +106,20 @@ def wording(row: Mapping[str, Any]) -> Task:
     return WORDINGS[row["task"]][row.get("wording", 0)]
 
 
-def generate(backbone: Backbone, rows: list[dict[str, Any]], path: Path, *, max_text_tokens: int = 256) -> None:
+def generate(
+    backbone: Backbone,
+    rows: list[dict[str, Any]],
+    path: Path,
+    *,
+    max_text_tokens: int = 256,
+    sampler: Callable[[mx.array], mx.array] | None = None,
+) -> None:
     """Append the backbone's answers to ``path``, one JSON object a row; rows that it holds already are skipped.
 
     Rows with an empty or over-long text are left out. Answers come in the order in which they end.
+
+    Args:
+        sampler: log-probabilities (rows, vocab) → ids (rows,); by default the most likely ones.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     _mend(path)
@@ -128,7 +138,7 @@ def generate(backbone: Backbone, rows: list[dict[str, Any]], path: Path, *, max_
         prompts[start : start + WINDOW] = sorted(prompts[start : start + WINDOW], key=lambda p: len(p[1].ids))
     with path.open("a", encoding="utf-8") as file, tqdm(total=len(prompts), desc="answers", unit="text") as bar:
         tokens = 0
-        for index, answer in _answers(backbone, prompts):
+        for index, answer in _answers(backbone, prompts, sampler):
             row, prompt = prompts[index]
             example = Example(row["id"], row["task"], is_held_back(row), prompt.prefix, prompt.ids, answer)
             file.write(json.dumps(asdict(example)) + "\n")
@@ -138,11 +148,14 @@ def generate(backbone: Backbone, rows: list[dict[str, Any]], path: Path, *, max_
             bar.set_postfix(tokens=tokens, refresh=False)
 
 
-def _answers(backbone: Backbone, prompts: list) -> Iterator[tuple[int, list[int]]]:
+def _answers(
+    backbone: Backbone, prompts: list, sampler: Callable[[mx.array], mx.array] | None
+) -> Iterator[tuple[int, list[int]]]:
     """(index, answer) as they end; the batch is kept full, each task's prompt prefix is computed once."""
     generator = BatchGenerator(
         backbone.model,
         stop_tokens=[[token] for token in sorted(backbone.eos)],
+        sampler=sampler,
         completion_batch_size=BATCH,
         prefill_batch_size=JOIN,
     )
