@@ -87,6 +87,22 @@ def parser() -> argparse.ArgumentParser:
     evaluate.add_argument("--json", action="store_true", help="the result as JSON on standard output")
     evaluate.set_defaults(command=_eval)
 
+    bench = commands.add_parser("bench", help="speed of several ways to decode, side by side")
+    bench.add_argument("--task", choices=sorted(TASKS), help="one task only (default: both)")
+    bench.add_argument(
+        "--data", type=Path, nargs="+", metavar="FILE.jsonl", help="objects with `text`, of --task (default: examples)"
+    )
+    bench.add_argument("--limit", type=_positive, metavar="N", help="only the first N texts of each file or task")
+    bench.add_argument(
+        "--arms", type=_names, metavar="A,B", help="what to compare (default: all that there are weights for)"
+    )
+    bench.add_argument("--max-tokens", type=_positive, metavar="N", help="the most tokens to write")
+    bench.add_argument("--plot", type=Path, metavar="FILE.png", help="a picture of the speeds")
+    bench.add_argument("--json", action="store_true", help="the result as JSON on standard output")
+    _shape(bench)
+    _models(bench)
+    bench.set_defaults(command=_bench)
+
     train = commands.add_parser("train", help="train an MTP head on a frozen backbone")
     train.add_argument(
         "--data", type=Path, required=True, metavar="DIR", help=".jsonl (`text`, `task`, `id`); .txt, a message a line"
@@ -136,20 +152,24 @@ def _models(command: argparse.ArgumentParser) -> None:
 
 def _decoding(command: argparse.ArgumentParser) -> None:
     command.add_argument("--drafter", choices=DRAFTERS, default="mtp", help="who guesses (default: mtp)")
+    _shape(command)
+    command.add_argument("--profile", choices=sorted(profiles()), default="none", help="keep a phone's memory budget")
+    command.add_argument("--row-by-row", action="store_true", help="verify each token in its own pass: slow, safe")
+    _models(command)
+
+
+def _shape(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--draft-length", type=int, metavar="K", help=f"tokens to draft a round (default: {DRAFT_LENGTH})"
     )
     command.add_argument("--width", type=int, default=WIDTH, metavar="W", help=f"rows of a verify pass ({WIDTH})")
-    command.add_argument("--profile", choices=sorted(profiles()), default="none", help="keep a phone's memory budget")
     command.add_argument(
-        "--standalone",
-        type=Path,
-        default=weights.STANDALONE,
-        metavar="DIR",
-        help="for --drafter standalone",
+        "--standalone", type=Path, default=weights.STANDALONE, metavar="DIR", help="the standalone drafter's weights"
     )
-    command.add_argument("--row-by-row", action="store_true", help="verify each token in its own pass: slow, safe")
-    _models(command)
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(text.split(","))
 
 
 def _positive(text: str) -> int:
@@ -271,6 +291,38 @@ def _eval(arguments: argparse.Namespace) -> int:
         for row in [*rows, {"file": "all files", **total.to_json()}] if len(rows) > 1 else rows:
             print("".join(f"{name:20} {_shown(value)}\n" for name, value in row.items()))
     return 0 if total.exact else 1
+
+
+def _bench(arguments: argparse.Namespace) -> int:
+    from tqdm import tqdm
+
+    from mtp_mlx import bench, pipeline
+    from mtp_mlx.evaluate import read_texts
+
+    if arguments.data and arguments.task is None:
+        raise ValueError("--data needs the --task of its texts")
+    names = arguments.arms or [
+        name for name in bench.ARMS if arguments.standalone.is_dir() or name not in bench.STANDALONE
+    ]
+    options = {name: getattr(arguments, name) for name in ("draft_length", "width", "max_tokens")}
+    head = arguments.head if {"mtp", "auto"}.intersection(names) else None
+    loaded = pipeline.load(arguments.backbone, head, standalone=arguments.standalone)
+    prompts = []
+    for task in [arguments.task] if arguments.task else sorted(TASKS):
+        read = [text for path in arguments.data or () for _, text in read_texts(path, limit=arguments.limit)]
+        for text in read or TASKS[task].examples[: arguments.limit]:
+            prompt = loaded.prompt(Request(task=task, text=text, **options))
+            prompts.append((prompt.ids, arguments.max_tokens or TASKS[task].default_max_tokens(prompt.text_tokens)))
+    request = Request(task=sorted(TASKS)[0], text="", **options)
+    arms = bench.make_arms(loaded, names, width=request.width, draft_length=request.drafts)
+    result = bench.Bench(arms, loaded.backbone.nbytes)
+    for _ in tqdm(result.run(prompts), total=len(prompts), desc="texts", disable=None):
+        pass
+    measured = result.to_json()
+    if arguments.plot:
+        bench.plot(measured, arguments.plot)
+    print(json.dumps(measured) if arguments.json else bench.table(measured))
+    return 0
 
 
 def _shown(value: object) -> str:

@@ -88,10 +88,7 @@ class Pipeline:
         if name == "lookup":
             return LookupDrafter()
         if name == "standalone":
-            if self._standalone is None:
-                drafter = load_standalone(self._standalone_folder, self.backbone)
-                self._standalone = StandaloneDrafter(drafter, self.backbone)
-            return self._standalone
+            return self.standalone()
         if name not in ("mtp", "auto"):
             raise TextError(f"no drafter is called {name!r}: choose {', '.join(DRAFTERS)}")
         if self.head is None:
@@ -99,6 +96,17 @@ class Pipeline:
         if self._mtp is None:  # its output rows are gathered once, not at every request
             self._mtp = MTPDrafter(self.head, self.backbone)
         return self._mtp if name == "mtp" else AutoDrafter(self._mtp, self.head.config.copy_chance)
+
+    def standalone(self) -> StandaloneDrafter:
+        """The standalone drafter, loaded when it is first asked for.
+
+        Raises:
+            WeightsError: none where it should be, or one for another backbone.
+        """
+        if self._standalone is None:
+            drafter = load_standalone(self._standalone_folder, self.backbone)
+            self._standalone = StandaloneDrafter(drafter, self.backbone)
+        return self._standalone
 
     def prompt(self, request: Request) -> Prompt:
         """The token ids of a request's prompt."""

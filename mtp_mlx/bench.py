@@ -1,0 +1,242 @@
+"""Side by side: the same prompts through several ways to decode them, in one process, prompt by prompt."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+from mlx_lm import stream_generate
+
+from mtp_mlx.backbone import nbytes
+from mtp_mlx.decode import speculative
+from mtp_mlx.events import Round
+from mtp_mlx.pipeline import Pipeline
+from mtp_mlx.profiles import human
+
+# plain-1 and plain: our decode in passes of one row, and of as many as speculative decode has.
+PLAIN = ("plain-1", "plain", "mlx-lm")
+ARMS = (*PLAIN, "mlx-lm-speculative", "lookup", "standalone", "mtp", "auto")
+STANDALONE = ("mlx-lm-speculative", "standalone")  # the arms that need its weights
+REFERENCE = "plain"  # whose ids the others' are compared with; the first arm where it is left out
+
+
+@dataclass(frozen=True)
+class Pass:
+    """One pass of the model: the ids that it committed, and how many draft steps came before it."""
+
+    ids: tuple[int, ...]
+    drafted: int = 0
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One way to decode.
+
+    Attributes:
+        decode: (prompt ids, most tokens) → passes, each yielded when its ids are known.
+        weights: bytes of everything that it needs in memory, without KV caches.
+        draft_bytes: bytes of weights that one draft step reads.
+    """
+
+    name: str
+    decode: Callable[[list[int], int], Iterator[Pass]]
+    weights: int
+    draft_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class Timing:
+    """One prompt through one arm; seconds are wall-clock, ``rate`` is tokens a second after the first pass, if any."""
+
+    ids: tuple[int, ...]
+    first_seconds: float
+    seconds: float
+    rate: float | None
+    passes: int
+    drafted: int
+    peak: int
+
+
+def make_arms(pipeline: Pipeline, names: Sequence[str], *, width: int, draft_length: int) -> list[Arm]:
+    """The arms of these names over one loaded model.
+
+    Raises:
+        ValueError: no such arm.
+        TextError, WeightsError: what an arm needs is not there.
+    """
+    backbone = pipeline.backbone
+
+    def ours(name: str, drafter: str, width: int, draft_length: int) -> Arm:
+        made, extra, read = pipeline.drafter(drafter), 0, 0
+        if drafter in ("mtp", "auto") and pipeline.head is not None:
+            extra = read = nbytes(pipeline.head) + rows(pipeline.head.draft_vocab)
+        elif drafter == "standalone":
+            model = pipeline.standalone().drafter
+            extra = nbytes(model) + rows(model.draft_vocab)
+            read = extra - nbytes(model.model.model.embed_tokens)
+
+        def decode(prompt: list[int], most: int) -> Iterator[Pass]:
+            for event in speculative(
+                backbone, prompt, drafter=made, max_tokens=most, width=width, draft_length=draft_length
+            ):
+                if isinstance(event, Round):
+                    yield Pass(event.committed, len(event.drafted))
+
+        return Arm(name, decode, backbone.nbytes + extra, read)
+
+    def theirs(name: str, draft_model: Any) -> Arm:
+        options = {} if draft_model is None else {"draft_model": draft_model, "num_draft_tokens": draft_length}
+        extra = 0 if draft_model is None else nbytes(draft_model)
+
+        def decode(prompt: list[int], most: int) -> Iterator[Pass]:
+            ids: list[int] = []
+            for response in stream_generate(backbone.model, backbone.tokenizer, prompt, max_tokens=most, **options):
+                ids.append(response.token)
+                if not response.from_draft:
+                    yield Pass(tuple(ids), draft_length if options else 0)
+                    ids = []
+            if ids:
+                yield Pass(tuple(ids), draft_length)
+
+        return Arm(name, decode, backbone.nbytes + extra, extra)
+
+    def rows(ids: mx.array) -> int:
+        return ids.size * backbone.args.hidden_size * backbone.dtype.size
+
+    arms = []
+    for name in names:
+        if name not in ARMS:
+            raise ValueError(f"no arm is called {name!r}: choose from {', '.join(ARMS)}")
+        if name == "plain-1":
+            arms.append(ours(name, "plain", 1, 0))
+        elif name.startswith("mlx-lm"):
+            arms.append(theirs(name, None if name == "mlx-lm" else pipeline.standalone().drafter.model))
+        else:
+            arms.append(ours(name, name, width, 0 if name == "plain" else draft_length))
+    return arms
+
+
+def measure(arm: Arm, prompt: list[int], *, max_tokens: int) -> Timing:
+    """Decode one prompt."""
+    mx.reset_peak_memory()
+    before = mx.get_active_memory()
+    ids: list[int] = []
+    passes = drafted = head_start = 0
+    now = first = started = perf_counter()
+    for step in arm.decode(prompt, max_tokens):
+        now = perf_counter()
+        if not passes:
+            first, head_start = now, len(step.ids)
+        ids += step.ids
+        passes += 1
+        drafted += step.drafted
+    rate = (len(ids) - head_start) / (now - first) if passes > 1 else None
+    peak = mx.get_peak_memory() - before
+    return Timing(tuple(ids), first - started, now - started, rate, passes, drafted, peak)
+
+
+@dataclass
+class Bench:
+    """What was measured so far."""
+
+    arms: list[Arm]
+    pass_bytes: int
+    timings: dict[str, list[Timing]] = field(default_factory=dict)
+
+    def run(self, prompts: Sequence[tuple[list[int], int]]) -> Iterator[None]:
+        """Measure every arm on each (prompt, most tokens), the arms taking turns to be first; yields once a prompt."""
+        for arm in self.arms:  # warm: weights are in memory, kernels are chosen
+            measure(arm, prompts[0][0], max_tokens=min(8, prompts[0][1]))
+        for i, (prompt, most) in enumerate(prompts):
+            turn = i % len(self.arms)
+            for arm in (*self.arms[turn:], *self.arms[:turn]):
+                self.timings.setdefault(arm.name, []).append(measure(arm, prompt, max_tokens=most))
+            yield
+
+    def to_json(self) -> dict[str, Any]:
+        """arms: name → medians over prompts (rates with quartiles), sums of tokens and passes; and ratios of them to
+        the fastest plain arm's."""
+        names = [arm.name for arm in self.arms]
+        reference = REFERENCE if REFERENCE in names else names[0]
+        arms = {arm.name: self._arm(arm, self.timings[reference]) for arm in self.arms}
+        plain = [name for name in names if name in PLAIN and arms[name]["tokens_per_s"]]
+        fastest = max(plain, key=lambda name: arms[name]["tokens_per_s"], default=None)
+        rate, seconds = (arms[fastest]["tokens_per_s"], arms[fastest]["seconds"]) if fastest else (None, None)
+        return {
+            "prompts": len(self.timings[reference]),
+            "reference": reference,
+            "arms": arms,
+            "fastest_plain": fastest,
+            "ratio": {name: _over(row["tokens_per_s"], rate) for name, row in arms.items()},
+            "ratio_end_to_end": {name: _over(seconds, row["seconds"]) for name, row in arms.items()},
+        }
+
+    def _arm(self, arm: Arm, reference: list[Timing]) -> dict[str, Any]:
+        mine = self.timings[arm.name]
+        tokens, passes = sum(len(t.ids) for t in mine), sum(t.passes for t in mine)
+        rates = [t.rate for t in mine if t.rate is not None]
+        low, median, high = np.percentile(rates, [25, 50, 75]).tolist() if rates else (None, None, None)
+        read = passes * self.pass_bytes + sum(t.drafted for t in mine) * arm.draft_bytes
+        return {
+            "tokens_per_s": median,
+            "quartiles": [low, high],
+            "ttft_s": float(np.median([t.first_seconds for t in mine])),
+            "seconds": float(np.median([t.seconds for t in mine])),
+            "tokens": tokens,
+            "passes": passes,
+            "bytes_per_token": read / tokens,
+            "peak_bytes": arm.weights + max(t.peak for t in mine),
+            "identical": sum(t.ids == r.ids for t, r in zip(mine, reference, strict=True)),
+        }
+
+
+def table(result: dict[str, Any]) -> str:
+    """The result in Markdown."""
+    head = ("arm", "tokens/s", "quartiles", "ratio", "first token", "end to end", "ratio", "tokens/pass")
+    head += ("read/token", "peak", "same ids")
+    lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
+    for name, row in result["arms"].items():
+        cells = (
+            name + (" (fastest plain)" if name == result["fastest_plain"] else ""),
+            _shown(row["tokens_per_s"], ".1f"),
+            " to ".join(_shown(rate, ".1f") for rate in row["quartiles"]),
+            _shown(result["ratio"][name], ".2f"),
+            f"{row['ttft_s']:.2f} s",
+            f"{row['seconds']:.2f} s",
+            _shown(result["ratio_end_to_end"][name], ".2f"),
+            f"{row['tokens'] / row['passes']:.2f}",
+            human(round(row["bytes_per_token"])),
+            human(row["peak_bytes"]),
+            f"{row['identical']}/{result['prompts']}",
+        )
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _over(above: float | None, below: float | None) -> float | None:
+    return None if above is None or below is None else above / below
+
+
+def _shown(figure: float | None, form: str) -> str:
+    return "?" if figure is None else format(figure, form)
+
+
+def plot(result: dict[str, Any], path: Path) -> None:
+    """Draw decode tokens a second of every arm, median and quartiles, to a PNG."""
+    import matplotlib.figure  # here, so that a bench without a plot does not wait for it
+
+    names = [name for name, row in result["arms"].items() if row["tokens_per_s"] is not None][::-1]
+    rows = [result["arms"][name] for name in names]
+    figure = matplotlib.figure.Figure(figsize=(8, 1 + 0.45 * len(names)), layout="constrained")
+    axes = figure.subplots()
+    rates = [row["tokens_per_s"] for row in rows]
+    whiskers = [[row["tokens_per_s"] - row["quartiles"][0], row["quartiles"][1] - row["tokens_per_s"]] for row in rows]
+    colours = ["#767676" if name in PLAIN else "#0072B2" for name in names]
+    axes.barh(names, rates, xerr=np.array(whiskers).T, color=colours, ecolor="#1A1A1A", capsize=3)
+    axes.set_xlabel(f"tokens a second while decoding (median and quartiles of {result['prompts']} texts)")
+    figure.savefig(path, dpi=100)

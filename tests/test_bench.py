@@ -1,0 +1,132 @@
+"""The bench: every arm decodes the same prompts, and the sums are what each arm did."""
+
+import json
+
+import mlx.core as mx
+import pytest
+
+from mtp_mlx.bench import ARMS, PLAIN, STANDALONE, Arm, Bench, Pass, make_arms, measure, plot, table
+from mtp_mlx.cli import main
+from mtp_mlx.decode import plain
+from mtp_mlx.events import Round
+from mtp_mlx.head import HeadConfig, MTPHead
+from mtp_mlx.pipeline import Pipeline
+from mtp_mlx.standalone import Standalone, StandaloneConfig, save_standalone
+
+PROMPTS = [([5, 6, 7, 8, 9], 12), ([11, 12, 13], 9)]
+
+
+@pytest.fixture(scope="module")
+def pipeline(tiny, tmp_path_factory):
+    """A pipeline with an untrained head and standalone drafter."""
+    folder = tmp_path_factory.mktemp("standalone")
+    vocabulary = mx.arange(512)
+    save_standalone(Standalone(tiny, StandaloneConfig((0, 3), tiny.fingerprint, tiny.vocab_hash), vocabulary), folder)
+    head = MTPHead(HeadConfig.for_backbone(tiny, kv_layers=(1, 3)), vocabulary)
+    head.copy_from(tiny)
+    return Pipeline(tiny, head, standalone=folder)
+
+
+@pytest.fixture(scope="module")
+def bench(pipeline):
+    bench = Bench(make_arms(pipeline, ARMS, width=8, draft_length=4), pipeline.backbone.nbytes)
+    assert len(list(bench.run(PROMPTS))) == len(PROMPTS)
+    return bench
+
+
+def test_every_arm_writes_the_models_own_text(bench, tiny):
+    wanted = [
+        [id for event in plain(tiny, prompt, max_tokens=most) if isinstance(event, Round) for id in event.committed]
+        for prompt, most in PROMPTS
+    ]
+    assert set(bench.timings) == set(ARMS)
+    for name, timings in bench.timings.items():
+        for timing, ids in zip(timings, wanted, strict=True):
+            assert list(timing.ids) == ids, name
+            assert timing.passes == len(ids) if name in PLAIN else timing.passes <= len(ids)
+            assert 0 < timing.first_seconds <= timing.seconds
+
+
+def test_the_result_says_who_is_fastest_and_by_how_much(bench, tiny):
+    result = bench.to_json()
+    arms = result["arms"]
+    assert result["prompts"] == len(PROMPTS)
+    assert result["fastest_plain"] == max(PLAIN, key=lambda name: arms[name]["tokens_per_s"])
+    assert result["ratio"][result["fastest_plain"]] == result["ratio_end_to_end"][result["fastest_plain"]] == 1
+    for name, row in arms.items():
+        assert row["identical"] == len(PROMPTS)
+        assert row["quartiles"][0] <= row["tokens_per_s"] <= row["quartiles"][1]
+        assert row["tokens"] == sum(len(t.ids) for t in bench.timings[name])
+        assert row["peak_bytes"] >= tiny.nbytes
+        assert result["ratio"][name] > 0
+    assert arms["plain"]["bytes_per_token"] == tiny.nbytes
+    assert arms["mtp"]["bytes_per_token"] > tiny.nbytes * arms["mtp"]["passes"] / arms["mtp"]["tokens"]
+    json.dumps(result)
+
+
+def test_a_table_and_a_picture_show_every_arm(bench, tmp_path):
+    result = bench.to_json()
+    lines = table(result).splitlines()
+    assert len(lines) == 2 + len(ARMS)
+    assert len({line.count("|") for line in lines}) == 1
+    plot(result, tmp_path / "bench.png")
+    assert (tmp_path / "bench.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_rates_leave_out_the_first_pass_and_ids_are_compared():
+    """A scripted arm: its second pass commits three ids, and they are not the reference's."""
+    right = Arm("plain", lambda prompt, most: iter([Pass((1,)), Pass((2,)), Pass((3,)), Pass((4,))]), weights=10)
+    wrong = Arm("mtp", lambda prompt, most: iter([Pass((1,), 4), Pass((2, 3, 5), 4)]), weights=12, draft_bytes=3)
+    timing = measure(wrong, [1], max_tokens=4)
+    assert (timing.ids, timing.passes, timing.drafted) == ((1, 2, 3, 5), 2, 8)
+    assert timing.rate == pytest.approx(3 / (timing.seconds - timing.first_seconds))
+    bench = Bench([right, wrong], pass_bytes=100)
+    list(bench.run([([1], 4), ([1], 4)]))
+    result = bench.to_json()
+    assert [result["arms"][name]["identical"] for name in ("plain", "mtp")] == [2, 0]
+    assert result["arms"]["mtp"]["bytes_per_token"] == (2 * 100 + 8 * 3) / 4
+    assert result["arms"]["plain"]["bytes_per_token"] == 100
+
+
+def test_an_answer_of_one_pass_has_no_rate(tmp_path):
+    once = Arm("plain", lambda prompt, most: iter([Pass((2,))]), weights=1)
+    assert measure(once, [1], max_tokens=1).rate is None
+    bench = Bench([once], pass_bytes=1)
+    list(bench.run([([1], 1)]))
+    result = bench.to_json()
+    assert result["arms"]["plain"]["tokens_per_s"] is result["fastest_plain"] is result["ratio"]["plain"] is None
+    assert "?" in table(result)
+    plot(result, tmp_path / "bench.png")
+
+
+def test_without_a_plain_arm_there_is_no_ratio(pipeline):
+    bench = Bench(make_arms(pipeline, ["lookup"], width=4, draft_length=3), pipeline.backbone.nbytes)
+    list(bench.run(PROMPTS[:1]))
+    result = bench.to_json()
+    assert result["fastest_plain"] is None
+    assert result["ratio"] == {"lookup": None}
+    assert "lookup" in table(result)
+
+
+def test_an_unknown_arm_is_refused_in_a_line(pipeline):
+    with pytest.raises(ValueError, match="mlx-lm"):
+        make_arms(pipeline, ["warp"], width=8, draft_length=4)
+
+
+def test_the_command_measures_what_it_is_asked_to(capsys, tmp_path):
+    data = tmp_path / "texts.jsonl"
+    data.write_text('{"text": "helo wrld"}\n{"text": "no"}\n', encoding="utf-8")
+    options = ["--limit", "1", "--max-tokens", "6", "--arms", "plain,mtp", "--plot", str(tmp_path / "bench.png")]
+    assert main(["bench", "--task", "proofread", "--data", str(data), *options, "--json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert list(result["arms"]) == ["plain", "mtp"]
+    assert result["prompts"] == result["arms"]["mtp"]["identical"] == 1
+    assert (tmp_path / "bench.png").is_file()
+    assert main(["bench", "--data", str(data)]) == 1
+    assert "--task" in capsys.readouterr().err
+
+
+def test_arms_without_weights_are_left_out_by_default(capsys, tmp_path):
+    options = ["--task", "proofread", "--limit", "1", "--max-tokens", "2", "--standalone", str(tmp_path / "none")]
+    assert main(["bench", *options, "--json"]) == 0
+    assert set(json.loads(capsys.readouterr().out)["arms"]) == set(ARMS) - set(STANDALONE)
