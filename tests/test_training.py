@@ -181,7 +181,7 @@ STUDENTS = {"head": HeadStudent, "standalone": StandaloneStudent}
 
 @pytest.mark.parametrize("kind", STUDENTS)
 def test_it_learns_and_only_what_is_trained_changes(tiny, features, tmp_path, kind):
-    examples = list(read_features(features, held_back=False))
+    examples = read_features(features, held_back=False)
     before = {name: np.array(a) for name, a in tree_flatten(tiny.model.parameters())}
     student = STUDENTS[kind](tiny, RECIPE, examples)
     start = student.evaluate(examples).to_json()["accepted"]
@@ -194,7 +194,7 @@ def test_it_learns_and_only_what_is_trained_changes(tiny, features, tmp_path, ki
 
 @pytest.mark.parametrize("kind", STUDENTS)
 def test_training_goes_on_after_a_kill_with_the_same_result(tiny, features, tmp_path, kind):
-    examples = list(read_features(features, held_back=False))[:8]
+    examples = read_features(features, held_back=False)[:8]
     recipe = replace(RECIPE, draft_vocab=256, epochs=2)
 
     class Killed(Exception):
@@ -221,8 +221,20 @@ def test_training_goes_on_after_a_kill_with_the_same_result(tiny, features, tmp_
         trainer(tmp_path / "broken", recipe=replace(recipe, seed=1)).run(held_back=[])
 
 
+def test_training_does_not_depend_on_the_order_in_which_answers_ended(tiny, texts, tmp_path):
+    """A kill while they are generated changes it."""
+    examples = list(read_examples(texts))
+    plans = []
+    for name, ordered in (("once", examples), ("twice", examples[5:] + examples[:5])):
+        extract(tiny, ordered, tmp_path / name, kv_layers=RECIPE.kv_layers)
+        seen = read_features(tmp_path / name, held_back=False)
+        trainer = Trainer(HeadStudent(tiny, RECIPE, seen), seen, tmp_path)
+        plans.append([[f.ids.tolist() for f in group] for group in trainer._plan])
+    assert plans[0] == plans[1]
+
+
 def test_a_checkpoint_belongs_to_its_texts_and_its_kind(tiny, features, tmp_path):
-    examples = list(read_features(features, held_back=False))[:4]
+    examples = read_features(features, held_back=False)[:4]
     recipe = replace(RECIPE, draft_vocab=256, epochs=1)
     Trainer(HeadStudent(tiny, recipe, examples), examples, tmp_path).run(held_back=[])
     for student, others in (
@@ -244,7 +256,7 @@ def test_a_head_does_without_what_the_recipe_says(tiny, features, without, unsee
 
         return replace(f, read=read)
 
-    examples = list(read_features(features, held_back=False))[:4]
+    examples = read_features(features, held_back=False)[:4]
     other = [noisy(f) for f in examples]
     for recipe in (replace(RECIPE, without=without), RECIPE):
         student = HeadStudent(tiny, recipe, examples)
@@ -253,7 +265,7 @@ def test_a_head_does_without_what_the_recipe_says(tiny, features, without, unsee
 
 
 def test_a_head_starts_without_copied_layers_when_asked(tiny, features):
-    examples = list(read_features(features, held_back=False))[:4]
+    examples = read_features(features, held_back=False)[:4]
     source = dense_weight(tiny.model.layers[RECIPE.kv_layers[0]].self_attn.q_proj)
     for without, copied in (("nothing", True), ("copies", False)):
         head = HeadStudent(tiny, replace(RECIPE, without=without), examples).head
@@ -264,7 +276,7 @@ def test_a_head_starts_without_copied_layers_when_asked(tiny, features):
 def test_what_training_is_measured_on_is_a_few_of_each_task(tiny, texts, tmp_path):
     held_back = [replace(example, held_back=True) for example in read_examples(texts)]
     extract(tiny, held_back, tmp_path, kv_layers=RECIPE.kv_layers)
-    assert len(list(read_features(tmp_path, held_back=True))) == 24
+    assert len(read_features(tmp_path, held_back=True)) == 24
     assert [f.task for f in held_back_features(tmp_path, a_task=5)] == ["proofread"] * 5 + ["summarize"] * 5
 
 
@@ -303,7 +315,7 @@ def test_evaluation_counts_what_drafting_accepts(tiny, features):
 
 def test_additional_tokens_per_pass_are_those_of_decoding(tiny, features):
     """Counted by teacher forcing, for each draft length, against the decode loop itself."""
-    head = HeadStudent(tiny, replace(RECIPE, unroll=3), examples := list(read_features(features, held_back=False))[:6])
+    head = HeadStudent(tiny, replace(RECIPE, unroll=3), examples := read_features(features, held_back=False)[:6])
     mx.eval(head.head.parameters())
     compared = 0
     for f in (f.answer_only() for f in examples):
@@ -361,7 +373,7 @@ def test_a_better_head_stays(tiny, data, tmp_path, monkeypatch, capsys):
 
 
 def test_a_trained_head_is_gone_on_from(tiny, features, tmp_path):
-    examples = list(read_features(features, held_back=False))[:8]
+    examples = read_features(features, held_back=False)[:8]
     recipe = replace(RECIPE, epochs=2)
     first = HeadStudent(tiny, recipe, examples)
     Trainer(first, examples, tmp_path / "first").run(held_back=examples)
@@ -391,7 +403,7 @@ from mtp_mlx.training.recipe import Recipe
 from mtp_mlx.training.trainer import Trainer
 from mtp_mlx.training.unroll import HeadStudent
 model, features, out = load_backbone(Path(sys.argv[1])), Path(sys.argv[2]), Path(sys.argv[3])
-examples = list(read_features(features, held_back=False))
+examples = read_features(features, held_back=False)
 recipe = Recipe(kv_layers=(1, 3), draft_vocab=256, epochs=1, unroll=2, anchors=64, learning_rate=3e-3)
 trainer = Trainer(HeadStudent(model, recipe, examples), examples, out / "run")
 assert trainer.world.size() == 2
@@ -407,6 +419,6 @@ mx.save_safetensors(str(out / f"{trainer.world.rank()}.safetensors"), weights | 
     first, second = (mx.load(str(tmp_path / f"{rank}.safetensors")) for rank in (0, 1))
     assert first["step"].item() > 2
     assert all(np.array_equal(np.array(first[name]), np.array(second[name])) for name in first)
-    start = HeadStudent(tiny, RECIPE, list(read_features(features, held_back=False)))
+    start = HeadStudent(tiny, RECIPE, read_features(features, held_back=False))
     assert not np.array_equal(np.array(first["pre.weight"]), np.array(start.head.pre.weight))
     assert (tmp_path / "run" / "checkpoint.safetensors").exists()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -170,8 +171,13 @@ def _compute(
     return arrays
 
 
+def read_features(folder: Path, *, held_back: bool) -> list[Features]:
+    """The examples of a split, in an order that is theirs alone: generation writes them in another after a kill."""
+    return sorted(_shards(folder, held_back), key=lambda f: hashlib.sha256(f.ids.tobytes()).digest())
+
+
 def held_back_features(folder: Path, *, a_task: int = 128) -> list[Features]:
-    """The first examples of each task that training does not see: what it is measured on."""
+    """A few examples of each task that training does not see: what it is measured on."""
     chosen: dict[str, list[Features]] = defaultdict(list)
     for example in read_features(folder, held_back=True):
         if len(chosen[example.task]) < a_task:
@@ -179,8 +185,7 @@ def held_back_features(folder: Path, *, a_task: int = 128) -> list[Features]:
     return [example for task in sorted(chosen) for example in chosen[task]]
 
 
-def read_features(folder: Path, *, held_back: bool) -> Iterator[Features]:
-    """The examples of a split, shard by shard."""
+def _shards(folder: Path, held_back: bool) -> Iterator[Features]:
     for path in sorted(folder.glob("[0-9]*.safetensors")):
         shard: Any = safe_open(str(path), framework="numpy")  # mapped: what is read is not kept
         meta = shard.metadata()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, replace
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +29,7 @@ from mtp_mlx.training.texts import (
     is_held_back,
     read_examples,
     read_rows,
+    spread,
 )
 from mtp_mlx.training.topics import requests
 from mtp_mlx.training.trainer import Student, Trainer
@@ -83,7 +83,7 @@ def train(
         texts = list(read_examples(run / "texts.jsonl"))
         extract(model, texts, run / "features", kv_layers=recipe.kv_layers, prompts=recipe.prompt_weight > 0)
     mx.eval(mx.distributed.all_sum(mx.array(1), group=world))  # the others wait for the features
-    examples = list(read_features(run / "features", held_back=False))
+    examples = read_features(run / "features", held_back=False)
     held_back = held_back_features(run / "features")
     if drafter == "standalone":
         student, folder = StandaloneStudent(model, recipe, examples), run / "standalone"
@@ -132,9 +132,9 @@ def _score(previous: Student, model: Backbone, texts: list[Example], run: Path) 
 
 
 def copy_chance(texts: Iterable[Example], *, most: int = 600) -> tuple[float, ...]:
-    """How often prompt lookup is right on the first ``most`` training answers to the product's tasks."""
-    examples = (e for e in texts if e.task in TASKS and not e.held_back)
-    return tuple(measure(([*e.prompt, *e.answer], len(e.prompt)) for e in islice(examples, most)))
+    """How often prompt lookup is right on at most ``most`` training answers to the product's tasks."""
+    examples = sorted((e for e in texts if e.task in TASKS and not e.held_back), key=lambda e: spread(e.id))
+    return tuple(measure(([*e.prompt, *e.answer], len(e.prompt)) for e in examples[:most]))
 
 
 def prepare(data: Path, run: Path, model: Backbone, *, per_task: int | None) -> None:

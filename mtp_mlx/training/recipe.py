@@ -19,7 +19,7 @@ class Recipe:
 
     kv_layers: tuple[int, ...] = _knob((20, 29), "backbone layers that a head reads, one for each of its own")
     standalone_layers: tuple[int, ...] = _knob((0, 29), "backbone layers that a standalone drafter starts from")
-    draft_vocab: int = _knob(6144, "ids that a draft may hold besides the prompt's own")
+    draft_vocab: int = _knob(8192, "ids that a draft may hold besides the prompt's own")
     epochs: int = _knob(5, "passes over the texts")
     unroll: int = _knob(5, "tokens that a draft is trained for")
     anchors: int = _knob(256, "positions in a batch (padded), of each process")

@@ -77,10 +77,10 @@ def document(row: dict[str, Any]) -> str:
 
 def is_held_back(row: dict[str, Any]) -> bool:
     """Whether a row is for evaluation only: all of a document or none, the same at every run."""
-    return _spread(document(row)) < HELD_BACK
+    return spread(document(row)) < HELD_BACK
 
 
-def _spread(key: str) -> float:
+def spread(key: str) -> float:
     """A number in [0, 1) that depends on ``key`` only."""
     return int(hashlib.sha256(key.encode()).hexdigest()[:12], 16) / 16**12
 
@@ -95,8 +95,8 @@ def choose(rows: Iterable[dict[str, Any]], *, per_task: int | None) -> list[dict
         kinds[row["task"], row.get("kind", "")].append(row)
     turns: dict[str, list[tuple[int, float, dict[str, Any]]]] = defaultdict(list)
     for (task, _), mine in kinds.items():
-        mine.sort(key=lambda row: _spread("row " + row["id"]))
-        turns[task].extend((turn, _spread(row["id"]), row) for turn, row in enumerate(mine))
+        mine.sort(key=lambda row: spread("row " + row["id"]))
+        turns[task].extend((turn, spread(row["id"]), row) for turn, row in enumerate(mine))
     chosen = [taken for task in sorted(turns) for taken in sorted(turns[task], key=lambda t: t[:2])[:per_task]]
     return [row for *_, row in sorted(chosen, key=lambda t: t[:2])]
 
