@@ -117,10 +117,10 @@ def test_shipped_model_is_exact_on_a_sample(backbone):
 @pytest.mark.slow
 @pytest.mark.parametrize("width", WIDTHS)
 def test_shipped_model_is_exact_on_the_whole_grid(backbone, width):
-    forty = list(prompts(backbone))[-40:]  # 20 of each task
+    forty = list(prompts(backbone))[-40:]  # 20 of each task; a few rounds each: 98 runs a prompt over all widths
     rows = 0
     for i, prompt in enumerate(forty):
-        rows += compare(backbone, prompt, width=width, lengths=range(width), max_tokens=12, seed=i)
+        rows += compare(backbone, prompt, width=width, lengths=range(width), max_tokens=8, seed=i)
     print(f"width {width}: {rows} logit rows equal in every bit")
 
 
