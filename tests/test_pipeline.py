@@ -1,5 +1,7 @@
 """Text in, trace out: budgets, errors, memory, and what a trace says of a run."""
 
+from dataclasses import replace
+
 import mlx.core as mx
 import pytest
 from test_probe import Uneven
@@ -41,6 +43,23 @@ def test_plain_lookup_and_mtp_write_the_same(tiny):
     memory = traces[2].to_json()["memory"]
     assert memory["budget"] is None
     assert {"backbone weights", "KV cache", "MTP head", "draft vocabulary"} == set(memory["entries"])
+
+
+@pytest.fixture(scope="module")
+def shipped():
+    return pipelines.load()
+
+
+@pytest.mark.parametrize("text", PROOFREAD.examples[1::2])
+def test_every_shipped_drafter_writes_the_models_text_in_fewer_passes(shipped, text):
+    """The promise: the same ids as plain decode, and well under one pass a token with the head."""
+    request = Request("proofread", text, draft_length=7)
+    runs = {name: finish(shipped, replace(request, drafter=name))[0] for name in ("mtp", "auto", "standalone")}
+    wanted = finish(shipped, replace(request, drafter="plain", draft_length=0))[0]
+    for name, trace in runs.items():
+        assert trace.token_ids == wanted.token_ids, name
+        assert trace.stats.rounds < wanted.stats.rounds, name
+    assert runs["mtp"].stats.rounds < 0.7 * wanted.stats.rounds
 
 
 def test_one_text_leaves_nothing_behind_for_the_next(tiny):
