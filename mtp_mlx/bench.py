@@ -10,7 +10,7 @@ from typing import Any
 
 import mlx.core as mx
 import numpy as np
-from mlx_lm import stream_generate
+from mlx_lm.generate import generate_step, generation_stream, speculative_generate_step
 
 from mtp_mlx.backbone import nbytes
 from mtp_mlx.decode import speculative
@@ -81,44 +81,62 @@ def make_arms(pipeline: Pipeline, names: Sequence[str], *, width: int, draft_len
             read = extra - nbytes(model.model.model.embed_tokens)
 
         def decode(prompt: list[int], most: int) -> Iterator[Pass]:
+            left = most
             for event in speculative(
                 backbone, prompt, drafter=made, max_tokens=most, width=width, draft_length=draft_length
             ):
                 if isinstance(event, Round):
-                    yield Pass(event.committed, len(event.drafted))
+                    yield Pass(event.committed, min(draft_length, left - 1))  # auto may copy what it drafted
+                    left -= len(event.committed)
 
         return Arm(name, decode, backbone.nbytes + extra, read)
 
-    def theirs(name: str, draft_model: Any) -> Arm:
-        options = {} if draft_model is None else {"draft_model": draft_model, "num_draft_tokens": draft_length}
-        extra = 0 if draft_model is None else nbytes(draft_model)
+    def theirs(name: str, draft_model: Any = None) -> Arm:
+        """What mlx-lm's stream_generate does, without its detokenizer."""
 
         def decode(prompt: list[int], most: int) -> Iterator[Pass]:
+            if draft_model is None:
+                steps = ((id, False) for id, _ in generate_step(mx.array(prompt), backbone.model, max_tokens=most))
+            else:
+                made = speculative_generate_step(
+                    mx.array(prompt), backbone.model, draft_model, num_draft_tokens=draft_length, max_tokens=most
+                )
+                steps = ((id, from_draft) for id, _, from_draft in made)
             ids: list[int] = []
-            for response in stream_generate(backbone.model, backbone.tokenizer, prompt, max_tokens=most, **options):
-                ids.append(response.token)
-                if not response.from_draft:
-                    yield Pass(tuple(ids), draft_length if options else 0)
-                    ids = []
+            left = most
+            for id, from_draft in steps:
+                ids.append(int(id))
+                if not from_draft or id in backbone.eos:
+                    yield Pass(tuple(ids), 0 if draft_model is None else min(draft_length, left))
+                    left, ids = left - len(ids), []
+                if id in backbone.eos:
+                    break
             if ids:
-                yield Pass(tuple(ids), draft_length)
+                yield Pass(tuple(ids), min(draft_length, left))
 
+        extra = 0 if draft_model is None else nbytes(draft_model)
         return Arm(name, decode, backbone.nbytes + extra, extra)
 
     def rows(ids: mx.array) -> int:
         return ids.size * backbone.args.hidden_size * backbone.dtype.size
 
+    check_arms(names)
     arms = []
     for name in names:
-        if name not in ARMS:
-            raise ValueError(f"no arm is called {name!r}: choose from {', '.join(ARMS)}")
         if name == "plain-1":
             arms.append(ours(name, "plain", 1, 0))
         elif name.startswith("mlx-lm"):
-            arms.append(theirs(name, None if name == "mlx-lm" else pipeline.standalone().drafter.model))
+            arms.append(theirs(name, *(() if name == "mlx-lm" else (pipeline.standalone().drafter.model,))))
         else:
             arms.append(ours(name, name, width, 0 if name == "plain" else draft_length))
     return arms
+
+
+def check_arms(names: Sequence[str]) -> None:
+    """Raise ValueError, in one line, for an arm that does not exist, or comes twice."""
+    for i, name in enumerate(names):
+        if name not in ARMS or name in names[:i]:
+            raise ValueError(f"arm {name!r} is unknown or named twice: choose from {', '.join(ARMS)}")
 
 
 def measure(arm: Arm, prompt: list[int], *, max_tokens: int) -> Timing:
@@ -136,6 +154,7 @@ def measure(arm: Arm, prompt: list[int], *, max_tokens: int) -> Timing:
         passes += 1
         drafted += step.drafted
     rate = (len(ids) - head_start) / (now - first) if passes > 1 else None
+    mx.synchronize(generation_stream)  # mlx-lm computes a token ahead: not in the next arm's time
     peak = mx.get_peak_memory() - before
     return Timing(tuple(ids), first - started, now - started, rate, passes, drafted, peak)
 
@@ -159,8 +178,8 @@ class Bench:
             yield
 
     def to_json(self) -> dict[str, Any]:
-        """arms: name → medians over prompts (rates with quartiles), sums of tokens and passes; and ratios of them to
-        the fastest plain arm's."""
+        """arms: name → medians over prompts (rates with quartiles), sums of tokens and passes, bytes of weights read
+        while decoding for each token; and the ratios of rates and seconds to the fastest plain arm's."""
         names = [arm.name for arm in self.arms]
         reference = REFERENCE if REFERENCE in names else names[0]
         arms = {arm.name: self._arm(arm, self.timings[reference]) for arm in self.arms}

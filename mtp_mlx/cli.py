@@ -298,30 +298,45 @@ def _bench(arguments: argparse.Namespace) -> int:
 
     from mtp_mlx import bench, pipeline
     from mtp_mlx.evaluate import read_texts
+    from mtp_mlx.prompt import TextError
 
     if arguments.data and arguments.task is None:
         raise ValueError("--data needs the --task of its texts")
-    names = arguments.arms or [
-        name for name in bench.ARMS if arguments.standalone.is_dir() or name not in bench.STANDALONE
-    ]
+    if arguments.plot and (arguments.plot.suffix != ".png" or not arguments.plot.parent.is_dir()):
+        raise ValueError(f"{arguments.plot} cannot be written: give a .png in a folder that exists")
+    weights_of = {name: arguments.standalone for name in bench.STANDALONE} | {
+        name: arguments.head for name in ("mtp", "auto")
+    }
+    names = arguments.arms or [name for name in bench.ARMS if name not in weights_of or weights_of[name].is_dir()]
+    bench.check_arms(names)
     options = {name: getattr(arguments, name) for name in ("draft_length", "width", "max_tokens")}
+    requests = {
+        f"{path}, line {number}": Request(task=arguments.task, text=text, **options)
+        for path in arguments.data or ()
+        for number, text in read_texts(path, limit=arguments.limit)
+    } or {
+        f"example {i + 1} of {task}": Request(task=task, text=text, **options)
+        for task in ([arguments.task] if arguments.task else sorted(TASKS))
+        for i, text in enumerate(TASKS[task].examples[: arguments.limit])
+    }
     head = arguments.head if {"mtp", "auto"}.intersection(names) else None
     loaded = pipeline.load(arguments.backbone, head, standalone=arguments.standalone)
     prompts = []
-    for task in [arguments.task] if arguments.task else sorted(TASKS):
-        read = [text for path in arguments.data or () for _, text in read_texts(path, limit=arguments.limit)]
-        for text in read or TASKS[task].examples[: arguments.limit]:
-            prompt = loaded.prompt(Request(task=task, text=text, **options))
-            prompts.append((prompt.ids, arguments.max_tokens or TASKS[task].default_max_tokens(prompt.text_tokens)))
-    request = Request(task=sorted(TASKS)[0], text="", **options)
-    arms = bench.make_arms(loaded, names, width=request.width, draft_length=request.drafts)
+    for place, request in requests.items():
+        try:
+            prompt = loaded.prompt(request)
+            prompts.append((prompt.ids, loaded.max_tokens(request, prompt)))
+        except TextError as error:
+            raise TextError(f"{place}: {error}") from error
+    shape = next(iter(requests.values()))
+    arms = bench.make_arms(loaded, names, width=shape.width, draft_length=shape.drafts)
     result = bench.Bench(arms, loaded.backbone.nbytes)
     for _ in tqdm(result.run(prompts), total=len(prompts), desc="texts", disable=None):
         pass
     measured = result.to_json()
+    print(json.dumps(measured) if arguments.json else bench.table(measured))
     if arguments.plot:
         bench.plot(measured, arguments.plot)
-    print(json.dumps(measured) if arguments.json else bench.table(measured))
     return 0
 
 

@@ -112,6 +112,18 @@ class Pipeline:
         """The token ids of a request's prompt."""
         return encode(self.backbone.tokenizer, TASKS[request.task], request.text)
 
+    def max_tokens(self, request: Request, prompt: Prompt) -> int:
+        """The most tokens to write: what is asked for, or the task's own budget.
+
+        Raises:
+            TextError: they do not fit the model's positions.
+        """
+        most = request.max_tokens or TASKS[request.task].default_max_tokens(prompt.text_tokens)
+        room = self.backbone.args.max_position_embeddings
+        if room and len(prompt.ids) + most > room:
+            raise TextError(f"{len(prompt.ids):,} prompt tokens and {most:,} more pass the model's {room:,}")
+        return most
+
     def start(self, request: Request, *, cancelled: Callable[[], bool] = lambda: False) -> Run:
         """Check a request and make its run; nothing is computed before the run is iterated.
 
@@ -122,12 +134,7 @@ class Pipeline:
         """
         prompt = self.prompt(request)
         drafter = self.drafter(request.drafter)
-        max_tokens = request.max_tokens
-        if max_tokens is None:
-            max_tokens = TASKS[request.task].default_max_tokens(prompt.text_tokens)
-        room = self.backbone.args.max_position_embeddings
-        if room and len(prompt.ids) + max_tokens > room:
-            raise TextError(f"{len(prompt.ids):,} prompt tokens and {max_tokens:,} more pass the model's {room:,}")
+        max_tokens = self.max_tokens(request, prompt)
         profile = get(request.profile)
         ledger = self.ledger(rows=len(prompt.ids) + max_tokens + request.width)
         admit(profile, ledger)

@@ -44,6 +44,7 @@ def test_every_arm_writes_the_models_own_text(bench, tiny):
         for timing, ids in zip(timings, wanted, strict=True):
             assert list(timing.ids) == ids, name
             assert timing.passes == len(ids) if name in PLAIN else timing.passes <= len(ids)
+            assert (timing.drafted == 0) == (name in PLAIN)
             assert 0 < timing.first_seconds <= timing.seconds
 
 
@@ -99,6 +100,20 @@ def test_an_answer_of_one_pass_has_no_rate(tmp_path):
     plot(result, tmp_path / "bench.png")
 
 
+def test_a_pass_of_mlx_lms_speculative_decode_ends_with_the_models_own_token(pipeline, monkeypatch):
+    eos = next(iter(pipeline.backbone.eos))
+    yielded = [(5, True), (6, True), (7, False), (8, False), (9, True), (eos, True), (4, True)]  # 4: never asked for
+
+    def scripted(prompt, model, draft_model, *, num_draft_tokens, max_tokens):
+        yield from ((id, None, from_draft) for id, from_draft in yielded)
+
+    monkeypatch.setattr("mtp_mlx.bench.speculative_generate_step", scripted)
+    (arm,) = make_arms(pipeline, ["mlx-lm-speculative"], width=8, draft_length=4)
+    passes = list(arm.decode([1, 2], 7))
+    assert [p.ids for p in passes] == [(5, 6, 7), (8,), (9, eos)]
+    assert [p.drafted for p in passes] == [4, 4, 3]
+
+
 def test_without_a_plain_arm_there_is_no_ratio(pipeline):
     bench = Bench(make_arms(pipeline, ["lookup"], width=4, draft_length=3), pipeline.backbone.nbytes)
     list(bench.run(PROMPTS[:1]))
@@ -108,9 +123,32 @@ def test_without_a_plain_arm_there_is_no_ratio(pipeline):
     assert "lookup" in table(result)
 
 
-def test_an_unknown_arm_is_refused_in_a_line(pipeline):
-    with pytest.raises(ValueError, match="mlx-lm"):
-        make_arms(pipeline, ["warp"], width=8, draft_length=4)
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--arms", "warp"], "mlx-lm"),
+        (["--arms", ""], "mlx-lm"),
+        (["--arms", "mtp,plain,mtp"], "twice"),
+        (["--plot", "nowhere/bench.png"], ".png"),
+        (["--plot", "bench.txt"], ".png"),
+        (["--data", "none.jsonl"], "none.jsonl"),
+        (["--draft-length", "9"], "draft length"),
+        (["--max-tokens", "9000"], "example 1"),
+        (["--arms", "mtp", "--head", "nowhere"], "nowhere"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused_in_a_line(capsys, options, said):
+    assert main(["bench", "--task", "proofread", *options]) == 1
+    out, err = capsys.readouterr()
+    assert said in err
+    assert (out, err.count("\n")) == ("", 1)
+
+
+def test_a_text_that_cannot_be_measured_is_named(capsys, tmp_path):
+    data = tmp_path / "texts.jsonl"
+    data.write_text('{"text": "helo"}\n{"text": " "}\n', encoding="utf-8")
+    assert main(["bench", "--task", "proofread", "--data", str(data), "--arms", "plain"]) == 1
+    assert "texts.jsonl, line 2" in capsys.readouterr().err
 
 
 def test_the_command_measures_what_it_is_asked_to(capsys, tmp_path):

@@ -3,7 +3,7 @@
 import json
 import subprocess
 import sys
-from dataclasses import replace
+from dataclasses import asdict, replace
 from itertools import takewhile
 from pathlib import Path
 
@@ -24,11 +24,12 @@ from mtp_mlx.standalone import load_standalone
 from mtp_mlx.tasks import TASKS
 from mtp_mlx.training.acceptance import Acceptance
 from mtp_mlx.training.features import extract, held_back_features, read_features
-from mtp_mlx.training.job import train
+from mtp_mlx.training.job import train, written
 from mtp_mlx.training.next_token import StandaloneStudent
 from mtp_mlx.training.recipe import Recipe
 from mtp_mlx.training.texts import (
     DataError,
+    Example,
     choose,
     document,
     generate,
@@ -36,6 +37,7 @@ from mtp_mlx.training.texts import (
     read_examples,
     read_rows,
 )
+from mtp_mlx.training.topics import requests
 from mtp_mlx.training.trainer import Trainer
 from mtp_mlx.training.unroll import HeadStudent
 
@@ -123,10 +125,31 @@ def test_answers_are_the_backbones_own(tiny, texts):
     assert same >= 5  # batched kernels may turn a near-tie
 
 
-def test_texts_can_be_sampled(tiny, tmp_path):
+def test_sampled_texts_are_those_of_their_row_whatever_is_generated_beside_it(tiny, tmp_path):
+    """A kill changes what is."""
+    answers = []
+    for name, wanted in (("all", rows(6)), ("two", rows(2)), ("again", rows(2))):
+        generate(tiny, wanted, tmp_path / name, temperature=1.0)
+        answers.append({example.id: example.answer[:8] for example in read_examples(tmp_path / name)})
+    assert answers[1] == answers[2] == {id: answers[0][id] for id in answers[1]}
+    generate(tiny, rows(2), tmp_path / "greedy")
+    assert {example.id: example.answer[:8] for example in read_examples(tmp_path / "greedy")} != answers[1]
+
+
+def test_what_is_made_of_a_held_back_topic_is_held_back(tiny, data, tmp_path):
+    """Topics are documents: none of them may be on both sides."""
+    asked = requests()
+    unseen = [row for row in asked if is_held_back(row)]
+    seen = [row for row in asked if not is_held_back(row)]
+    assert unseen
     path = tmp_path / "written.jsonl"
-    generate(tiny, rows(2), path, sampler=lambda logprobs: mx.full(logprobs.shape[:1], 7))
-    assert [set(example.answer) for example in read_examples(path)] == [{7}, {7}]
+    with path.open("w", encoding="utf-8") as file:
+        for row in (*unseen[:9], *seen[:9]):
+            answer = tiny.tokenizer.encode("It was a long day. We went home.")
+            file.write(json.dumps(asdict(Example(row["id"], "write", False, 1, [1], answer))) + "\n")
+    made = list(written(path, data, tiny))
+    assert {row["document"] for row in made if is_held_back(row)} == {row["document"] for row in unseen[:9]}
+    assert {row["document"] for row in made if not is_held_back(row)} == {row["document"] for row in seen[:9]}
 
 
 def test_generation_goes_on_after_a_kill(tiny, texts, tmp_path):
@@ -271,6 +294,21 @@ def test_a_head_starts_without_copied_layers_when_asked(tiny, features):
         head = HeadStudent(tiny, replace(RECIPE, without=without), examples).head
         assert np.array_equal(np.array(head.layers[0].self_attn.q_proj.weight), np.array(source)) == copied
         assert np.array_equal(np.array(head.post.weight), np.eye(head.config.hidden_size))
+
+
+@pytest.mark.parametrize("options", [{"drafter": "standalone"}, {"from_head": ROOT}])
+def test_only_a_new_head_can_do_without_something(tiny, data, tmp_path, options):
+    recipe = replace(RECIPE, without="state")
+    with pytest.raises(DataError, match="--without"):
+        train(data, tmp_path, tmp_path, backbone=tiny.path, recipe=recipe, per_task=1, **options)
+
+
+def test_the_last_token_of_a_budget_is_never_drafted():
+    """Three tokens, every draft right: the second pass may draft one token, or none where the budget ends."""
+    for cut, additional in ((False, 2 / 2), (True, 1 / 2)):
+        counted = Acceptance(1)
+        counted.add("proofread", np.ones((3, 1), bool), cut=cut)
+        assert counted.to_json()["additional"]["proofread"] == [additional]
 
 
 def test_what_training_is_measured_on_is_a_few_of_each_task(tiny, texts, tmp_path):

@@ -20,13 +20,18 @@ class Acceptance:
         self._reached: dict[str, np.ndarray] = defaultdict(lambda: np.zeros(length))
         self._decoded: dict[str, np.ndarray] = defaultdict(lambda: np.zeros((length, 2)))
 
-    def add(self, task: str, hits: np.ndarray) -> None:
-        """One answer's ``hits`` (its tokens, length) bool: whether what is drafted from each is the backbone's own."""
+    def add(self, task: str, hits: np.ndarray, *, cut: bool = False) -> None:
+        """One answer's ``hits`` (its tokens, length) bool: whether what is drafted from each is the backbone's own.
+
+        ``cut``: the answer ends where its token budget did; the last token of a budget is never drafted.
+        """
         right = np.logical_and.accumulate(hits, axis=1)
         self._drafts[task] += len(hits)
         self._reached[task] += right.sum(axis=0)
-        accepted = right.sum(axis=1).tolist()
-        self._decoded[task] += [decoded(accepted, most=most) for most in range(1, self.length + 1)]
+        accepted = right.sum(axis=1)
+        if cut:
+            accepted = np.minimum(accepted, np.arange(len(hits))[::-1])
+        self._decoded[task] += [decoded(accepted.tolist(), most=most) for most in range(1, self.length + 1)]
 
     def to_json(self) -> dict[str, Any]:
         """accepted: mean accepted tokens of a draft, averaged over tasks; per_position: the share of drafts accepted

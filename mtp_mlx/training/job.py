@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
-from mlx_lm.sample_utils import make_sampler
 
 from mtp_mlx.backbone import Backbone, load_backbone
 from mtp_mlx.drafters.lookup import measure
@@ -24,7 +23,6 @@ from mtp_mlx.training.texts import (
     DataError,
     Example,
     choose,
-    document,
     generate,
     is_held_back,
     read_examples,
@@ -68,6 +66,8 @@ def train(
         DataError: nothing to train on, or what ``run`` holds belongs to something else.
         WeightsError: what is in ``output`` or ``from_head`` was made for another backbone.
     """
+    if recipe.without != "nothing" and (drafter == "standalone" or from_head is not None):
+        raise DataError("--without is about a head that is trained from its start: leave out --from-head and --drafter")
     model = load_backbone(backbone)
     start = None if from_head is None else load_head(from_head, model)
     if start is not None:
@@ -76,7 +76,7 @@ def train(
         if not layers or not all(0 <= layer < len(model.model.layers) for layer in layers):
             raise DataError(f"there is no layer in {layers}, or one too many: the model has {len(model.model.layers)}")
     output.mkdir(parents=True, exist_ok=True)  # now, not after hours, if it cannot be
-    previous = _previous(output, model, recipe, drafter)
+    previous = _previous(output, model, replace(recipe, without="nothing"), drafter)
     world = mx.distributed.init()  # of one process, where mlx.launch did not start more
     if world.rank() == 0:
         prepare(data, run, model, per_task=per_task)
@@ -94,10 +94,10 @@ def train(
         texts = list(read_examples(run / "texts.jsonl"))
         score = None if previous is None else _score(previous, model, texts, run)
         better = recipe.without == "nothing" and (score is None or log[-1]["accepted"] > score)
-        _write(student, output if better else folder / "trained", texts, log)
+        _write(student, place := output if better else folder / "trained", texts, log)
         print(describe(log[-1]))
-        if score is not None:
-            print(f"before: {score:.2f}; {'replaced' if better else f'kept, the new one is in {folder}/trained'}")
+        before = "" if score is None else f"before: {score:.2f}, {'replaced' if better else 'kept'}; "
+        print(f"{before}the new one is in {place}")
     return log
 
 
@@ -144,8 +144,7 @@ def prepare(data: Path, run: Path, model: Backbone, *, per_task: int | None) -> 
     write_held_back(own, run)
     asked = choose(requests(), per_task=per_task)
     generate(model, asked, texts)
-    mx.random.seed(0)
-    generate(model, asked, run / "written.jsonl", sampler=make_sampler(temp=1.0))
+    generate(model, asked, run / "written.jsonl", temperature=1.0)
     unseen = [row["text"] for row in own if is_held_back(row)]
     rows = [*vary(own, data, held_back=unseen), *written(run / "written.jsonl", data, model)]
     generate(model, choose(rows, per_task=per_task), texts)
@@ -156,7 +155,8 @@ def written(path: Path, data: Path, model: Backbone) -> Iterator[dict[str, Any]]
     misspellings = read_misspellings(data)
     for example in read_examples(path):
         text = model.tokenizer.decode([id for id in example.answer if id not in model.eos])
-        yield from from_written(example.id, document({"id": example.id}), text, misspellings)
+        topic = example.id.rpartition("-")[0]  # the document of its request, held back whole or not at all
+        yield from from_written(example.id, topic, text, misspellings)
 
 
 def write_held_back(rows: list[dict[str, Any]], run: Path) -> None:

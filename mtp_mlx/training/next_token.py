@@ -63,5 +63,6 @@ class StandaloneStudent(Student):
             right = np.array(mx.argmax(logits, axis=-1) == target)  # (B, A)
             for row, f in zip(right, group, strict=True):
                 padded = np.concatenate([row[: f.anchors], np.zeros(unroll - 1, bool)])
-                acceptance.add(f.task, np.lib.stride_tricks.sliding_window_view(padded, unroll))
+                hits = np.lib.stride_tricks.sliding_window_view(padded, unroll)
+                acceptance.add(f.task, hits, cut=int(f.ids[-1]) not in self.backbone.eos)
         return acceptance

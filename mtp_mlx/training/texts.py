@@ -112,14 +112,14 @@ def generate(
     path: Path,
     *,
     max_text_tokens: int = 256,
-    sampler: Callable[[mx.array], mx.array] | None = None,
+    temperature: float = 0.0,
 ) -> None:
     """Append the backbone's answers to ``path``, one JSON object a row; rows that it holds already are skipped.
 
     Rows with an empty or over-long text are left out. Answers come in the order in which they end.
 
     Args:
-        sampler: log-probabilities (rows, vocab) → ids (rows,); by default the most likely ones.
+        temperature: 0: the most likely tokens; above: sampled, by random numbers that depend on the row's id.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     _mend(path)
@@ -138,7 +138,7 @@ def generate(
         prompts[start : start + WINDOW] = sorted(prompts[start : start + WINDOW], key=lambda p: len(p[1].ids))
     with path.open("a", encoding="utf-8") as file, tqdm(total=len(prompts), desc="answers", unit="text") as bar:
         tokens = 0
-        for index, answer in _answers(backbone, prompts, sampler):
+        for index, answer in _answers(backbone, prompts, temperature):
             row, prompt = prompts[index]
             example = Example(row["id"], row["task"], is_held_back(row), prompt.prefix, prompt.ids, answer)
             file.write(json.dumps(asdict(example)) + "\n")
@@ -148,14 +148,11 @@ def generate(
             bar.set_postfix(tokens=tokens, refresh=False)
 
 
-def _answers(
-    backbone: Backbone, prompts: list, sampler: Callable[[mx.array], mx.array] | None
-) -> Iterator[tuple[int, list[int]]]:
+def _answers(backbone: Backbone, prompts: list, temperature: float) -> Iterator[tuple[int, list[int]]]:
     """(index, answer) as they end; the batch is kept full, each task's prompt prefix is computed once."""
     generator = BatchGenerator(
         backbone.model,
         stop_tokens=[[token] for token in sorted(backbone.eos)],
-        sampler=sampler,
         completion_batch_size=BATCH,
         prefill_batch_size=JOIN,
     )
@@ -173,6 +170,7 @@ def _answers(
                 [prompt.ids[prompt.prefix :]],
                 max_tokens=[wording(row).default_max_tokens(prompt.text_tokens)],
                 caches=[_caches(prefixes[head])],
+                samplers=[_sampler(row["id"], temperature)] if temperature else None,
             )
             index_of[uid], answers[uid] = index, []
 
@@ -185,6 +183,18 @@ def _answers(
         if len(answers) <= BATCH - JOIN:
             insert(BATCH - len(answers))
     generator.close()
+
+
+def _sampler(seed: str, temperature: float) -> Callable[[mx.array], mx.array]:
+    """Log-probabilities (rows, vocab) → ids (rows,), by random numbers that depend on ``seed`` only."""
+    key = mx.random.key(int(spread(seed) * 2**32))
+
+    def sample(logprobs: mx.array) -> mx.array:
+        nonlocal key
+        key, now = mx.random.split(key)
+        return mx.random.categorical(logprobs / temperature, key=now)
+
+    return sample
 
 
 def _prefix_states(backbone: Backbone, ids: tuple[int, ...]) -> list[tuple[mx.array, mx.array]]:

@@ -95,6 +95,7 @@ class HeadStudent(Student):
         """A new head with the draft vocabulary of ``examples``, or ``start``, a trained one, as it is."""
         if start is None:
             vocabulary = draft_vocabulary(examples, size=recipe.draft_vocab, always=backbone.eos)
+            mx.random.seed(recipe.seed)  # of layers that are not copies: the same in every process
             start = MTPHead(HeadConfig.for_backbone(backbone, kv_layers=recipe.kv_layers), vocabulary)
             start.copy_from(backbone, layers=recipe.without != "copies")
         start.set_dtype(mx.float32)
@@ -145,5 +146,5 @@ class HeadStudent(Student):
             hits = [mx.argmax(y @ output.T, axis=-1) == target for (y, _), target in zip(steps, goals, strict=True)]
             table = np.array(mx.stack(hits, axis=-1))  # (B, A, unroll)
             for row, f in zip(table, group, strict=True):
-                acceptance.add(f.task, row[: f.anchors])
+                acceptance.add(f.task, row[: f.anchors], cut=int(f.ids[-1]) not in self.backbone.eos)
         return acceptance
