@@ -126,7 +126,8 @@ def build(engine: Engine, *, has_head: bool) -> gr.Blocks:
                     run = gr.Button("Run", variant="primary", min_width=100, elem_id="run")
                     stop = gr.Button("Stop", min_width=100, elem_id="stop")
                 _examples(task, text)
-                drafter = gr.Radio(drafters, value=drafters[0][1], label="Drafter", info=does if has_head else NO_HEAD)
+                first, info = ("mtp", does) if has_head else ("lookup", NO_HEAD)
+                drafter = gr.Radio(drafters, value=first, label="Drafter", info=info)
                 draft_length = gr.Slider(
                     0, WIDTH - 1, value=DRAFT_LENGTH, step=1, label="Draft length", info="Tokens guessed for each pass."
                 )
