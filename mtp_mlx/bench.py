@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -17,6 +17,8 @@ from mtp_mlx.decode import speculative
 from mtp_mlx.events import Round
 from mtp_mlx.pipeline import Pipeline
 from mtp_mlx.profiles import human
+from mtp_mlx.prompt import TextError
+from mtp_mlx.request import Request
 
 # plain-1 and plain: our decode in passes of one row, and of as many as speculative decode has.
 PLAIN = ("plain-1", "plain", "mlx-lm")
@@ -66,70 +68,99 @@ def make_arms(pipeline: Pipeline, names: Sequence[str], *, width: int, draft_len
     """The arms of these names over one loaded model.
 
     Raises:
-        ValueError: no such arm.
+        ValueError: no such arm, or one twice.
         TextError, WeightsError: what an arm needs is not there.
     """
+    check_arms(names)
+
+    def make(name: str) -> Arm:
+        if name == "mlx-lm":
+            return _mlx_lm(pipeline)
+        if name == "mlx-lm-speculative":
+            return _mlx_lm_speculative(pipeline, draft_length)
+        if name in PLAIN:
+            arm = _ours(pipeline, "plain", width=1 if name == "plain-1" else width, draft_length=0)
+            return replace(arm, name=name)
+        return _ours(pipeline, name, width=width, draft_length=draft_length)
+
+    return [make(name) for name in names]
+
+
+def _ours(pipeline: Pipeline, drafter: str, *, width: int, draft_length: int) -> Arm:
+    backbone, made = pipeline.backbone, pipeline.drafter(drafter)
+    extra = read = 0
+    if drafter in ("mtp", "auto") and pipeline.head is not None:
+        extra = read = nbytes(pipeline.head) + _rows(pipeline, pipeline.head.draft_vocab)
+    elif drafter == "standalone":
+        model = pipeline.standalone().drafter
+        extra = nbytes(model) + _rows(pipeline, model.draft_vocab)
+        read = extra - nbytes(model.model.model.embed_tokens)
+
+    def decode(prompt: list[int], most: int) -> Iterator[Pass]:
+        left = most
+        for event in speculative(
+            backbone, prompt, drafter=made, max_tokens=most, width=width, draft_length=draft_length
+        ):
+            if isinstance(event, Round):
+                yield Pass(event.committed, min(draft_length, left - 1))  # auto may copy what it drafted
+                left -= len(event.committed)
+
+    return Arm(drafter, decode, backbone.nbytes + extra, read)
+
+
+def _mlx_lm(pipeline: Pipeline) -> Arm:
+    """What mlx-lm's stream_generate does, without its detokenizer."""
     backbone = pipeline.backbone
 
-    def ours(name: str, drafter: str, width: int, draft_length: int) -> Arm:
-        made, extra, read = pipeline.drafter(drafter), 0, 0
-        if drafter in ("mtp", "auto") and pipeline.head is not None:
-            extra = read = nbytes(pipeline.head) + rows(pipeline.head.draft_vocab)
-        elif drafter == "standalone":
-            model = pipeline.standalone().drafter
-            extra = nbytes(model) + rows(model.draft_vocab)
-            read = extra - nbytes(model.model.model.embed_tokens)
+    def decode(prompt: list[int], most: int) -> Iterator[Pass]:
+        for id, _ in generate_step(mx.array(prompt), backbone.model, max_tokens=most):
+            yield Pass((int(id),))
+            if id in backbone.eos:
+                return
 
-        def decode(prompt: list[int], most: int) -> Iterator[Pass]:
-            left = most
-            for event in speculative(
-                backbone, prompt, drafter=made, max_tokens=most, width=width, draft_length=draft_length
-            ):
-                if isinstance(event, Round):
-                    yield Pass(event.committed, min(draft_length, left - 1))  # auto may copy what it drafted
-                    left -= len(event.committed)
+    return Arm("mlx-lm", decode, backbone.nbytes)
 
-        return Arm(name, decode, backbone.nbytes + extra, read)
 
-    def theirs(name: str, draft_model: Any = None) -> Arm:
-        """What mlx-lm's stream_generate does, without its detokenizer."""
+def _mlx_lm_speculative(pipeline: Pipeline, draft_length: int) -> Arm:
+    """The same with the standalone drafter as its draft model; a pass ends with the model's own token, or the text."""
+    backbone, draft_model = pipeline.backbone, pipeline.standalone().drafter.model
 
-        def decode(prompt: list[int], most: int) -> Iterator[Pass]:
-            if draft_model is None:
-                steps = ((id, False) for id, _ in generate_step(mx.array(prompt), backbone.model, max_tokens=most))
-            else:
-                made = speculative_generate_step(
-                    mx.array(prompt), backbone.model, draft_model, num_draft_tokens=draft_length, max_tokens=most
-                )
-                steps = ((id, from_draft) for id, _, from_draft in made)
-            ids: list[int] = []
-            left = most
-            for id, from_draft in steps:
-                ids.append(int(id))
-                if not from_draft or id in backbone.eos:
-                    yield Pass(tuple(ids), 0 if draft_model is None else min(draft_length, left))
-                    left, ids = left - len(ids), []
-                if id in backbone.eos:
-                    break
-            if ids:
+    def decode(prompt: list[int], most: int) -> Iterator[Pass]:
+        ids: list[int] = []
+        left = most
+        for id, _, from_draft in speculative_generate_step(
+            mx.array(prompt), backbone.model, draft_model, num_draft_tokens=draft_length, max_tokens=most
+        ):
+            ids.append(int(id))
+            last = len(ids) == left or id in backbone.eos
+            if last or not from_draft:
                 yield Pass(tuple(ids), min(draft_length, left))
+                left, ids = left - len(ids), []
+            if last:
+                return
 
-        extra = 0 if draft_model is None else nbytes(draft_model)
-        return Arm(name, decode, backbone.nbytes + extra, extra)
+    return Arm("mlx-lm-speculative", decode, backbone.nbytes + nbytes(draft_model), nbytes(draft_model))
 
-    def rows(ids: mx.array) -> int:
-        return ids.size * backbone.args.hidden_size * backbone.dtype.size
 
-    check_arms(names)
-    arms = []
-    for name in names:
-        if name == "plain-1":
-            arms.append(ours(name, "plain", 1, 0))
-        elif name.startswith("mlx-lm"):
-            arms.append(theirs(name, *(() if name == "mlx-lm" else (pipeline.standalone().drafter.model,))))
-        else:
-            arms.append(ours(name, name, width, 0 if name == "plain" else draft_length))
-    return arms
+def _rows(pipeline: Pipeline, ids: mx.array) -> int:
+    """Bytes of the output rows of some ids."""
+    return ids.size * pipeline.backbone.args.hidden_size * pipeline.backbone.dtype.size
+
+
+def prompts(pipeline: Pipeline, requests: Mapping[str, Request]) -> list[tuple[list[int], int]]:
+    """(prompt ids, most tokens) of requests, each under the name of its place.
+
+    Raises:
+        TextError: one cannot be worked on; the line begins with its place.
+    """
+    made = []
+    for place, request in requests.items():
+        try:
+            prompt = pipeline.prompt(request)
+            made.append((prompt.ids, pipeline.max_tokens(request, prompt)))
+        except TextError as error:
+            raise TextError(f"{place}: {error}") from error
+    return made
 
 
 def check_arms(names: Sequence[str]) -> None:

@@ -298,7 +298,6 @@ def _bench(arguments: argparse.Namespace) -> int:
 
     from mtp_mlx import bench, pipeline
     from mtp_mlx.evaluate import read_texts
-    from mtp_mlx.prompt import TextError
 
     if arguments.data and arguments.task is None:
         raise ValueError("--data needs the --task of its texts")
@@ -321,13 +320,7 @@ def _bench(arguments: argparse.Namespace) -> int:
     }
     head = arguments.head if {"mtp", "auto"}.intersection(names) else None
     loaded = pipeline.load(arguments.backbone, head, standalone=arguments.standalone)
-    prompts = []
-    for place, request in requests.items():
-        try:
-            prompt = loaded.prompt(request)
-            prompts.append((prompt.ids, loaded.max_tokens(request, prompt)))
-        except TextError as error:
-            raise TextError(f"{place}: {error}") from error
+    prompts = bench.prompts(loaded, requests)
     shape = next(iter(requests.values()))
     arms = bench.make_arms(loaded, names, width=shape.width, draft_length=shape.drafts)
     result = bench.Bench(arms, loaded.backbone.nbytes)

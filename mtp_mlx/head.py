@@ -183,7 +183,7 @@ class MTPHead(nn.Module):
         self.pre.weight = mx.concatenate([EMBED_SHARE * identity, identity], axis=1)
         self.post.weight = identity
         self.norm.weight = final
-        for layer, source in zip(self.layers if layers else (), self.config.kv_layers, strict=layers):
+        for layer, source in zip(self.layers, self.config.kv_layers, strict=True) if layers else ():
             original = backbone.model.layers[source]
             pairs = [
                 (layer.self_attn.q_proj, original.self_attn.q_proj),

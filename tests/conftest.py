@@ -16,6 +16,7 @@ import mlx.core as mx  # noqa: E402
 import pytest  # noqa: E402
 from hypothesis import settings  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
+from lessons import RECIPE, rows  # noqa: E402
 from mlx.utils import tree_flatten, tree_map  # noqa: E402
 from mlx_lm.models import llama  # noqa: E402
 from mlx_lm.tokenizer_utils import TokenizerWrapper  # noqa: E402
@@ -24,6 +25,8 @@ from mlx_lm.tokenizer_utils import load as load_tokenizer  # noqa: E402
 from mtp_mlx import weights  # noqa: E402
 from mtp_mlx.backbone import Backbone, load_backbone  # noqa: E402
 from mtp_mlx.events import Round  # noqa: E402
+from mtp_mlx.training.features import extract  # noqa: E402
+from mtp_mlx.training.texts import generate, read_examples  # noqa: E402
 
 if TYPE_CHECKING:
     from playwright.sync_api import BrowserContext
@@ -82,6 +85,31 @@ def make_tiny(folder: Path, *, seed: int = 0) -> Path:
     for name in ("tokenizer.json", "tokenizer_config.json"):
         shutil.copy(weights.BACKBONE / name, folder)
     weights.write_sums(folder)
+    return folder
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """A folder of texts to train on."""
+    folder = tmp_path / "data"
+    folder.mkdir()
+    (folder / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows(24)), encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def texts(tiny: Backbone, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The tiny model's answers to ``lessons.rows(24)``."""
+    path = tmp_path_factory.mktemp("texts") / "texts.jsonl"
+    generate(tiny, rows(24), path)
+    return path
+
+
+@pytest.fixture(scope="session")
+def features(tiny: Backbone, texts: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The features of ``texts``, anchors in the prompts included."""
+    folder = tmp_path_factory.mktemp("features")
+    extract(tiny, list(read_examples(texts)), folder, kv_layers=RECIPE.kv_layers, prompts=True)
     return folder
 
 
