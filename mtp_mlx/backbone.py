@@ -31,6 +31,17 @@ class Pass:
     hidden: mx.array
 
 
+@dataclass(frozen=True)
+class Prefix:
+    """The KV cache of the ids that many prompts begin with, filled once.
+
+    It has a capacity of its own, so that what is computed in it is the same bits for every prompt that adopts it.
+    """
+
+    ids: tuple[int, ...]
+    kv: KV
+
+
 class Backbone:
     """The model, its tokenizer, and the shape of its decode passes.
 
@@ -116,6 +127,12 @@ class Backbone:
             kv.commit(chunk.shape[1])
             mx.eval(states[-1], [(layer.keys, layer.values) for layer in kv.layers])
         return mx.concatenate(states)[-last:]
+
+    def prefix(self, ids: Sequence[int]) -> Prefix:
+        """Prefill the ids that prompts have in common; see ``decode.speculative``."""
+        kv = self.make_kv(len(ids))
+        self.prefill(ids, kv)
+        return Prefix(tuple(ids), kv)
 
     def forward(self, ids: Sequence[int], kv: KV, *, width: int) -> Pass:
         """One decode pass: the next ``len(ids)`` positions, in exactly ``width`` rows; commits nothing.

@@ -6,25 +6,43 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import Any, Literal
 
 import mlx.core as mx
 import numpy as np
 from mlx_lm.generate import generate_step, generation_stream, speculative_generate_step
 
-from mtp_mlx.backbone import nbytes
+from mtp_mlx.backbone import Prefix, nbytes
 from mtp_mlx.decode import speculative
+from mtp_mlx.drafters.auto import AutoDrafter
+from mtp_mlx.drafters.mtp import MTPDrafter
+from mtp_mlx.drafters.vocabulary import DraftVocabulary
 from mtp_mlx.events import Round
 from mtp_mlx.pipeline import Pipeline
 from mtp_mlx.profiles import human
 from mtp_mlx.prompt import TextError
-from mtp_mlx.request import Request
+from mtp_mlx.request import DRAFT_LENGTH, WIDTH, Request
 
 # plain-1 and plain: our decode in passes of one row, and of as many as speculative decode has.
 PLAIN = ("plain-1", "plain", "mlx-lm")
 ARMS = (*PLAIN, "mlx-lm-speculative", "lookup", "standalone", "mtp", "auto")
 STANDALONE = ("mlx-lm-speculative", "standalone")  # the arms that need its weights
+HEAD = ("mtp", "mtp-reduced", "auto")  # the arms that need a head
+ON_DEMAND = ("mtp-reduced",)  # the head without centroids: every id of its vocabulary at every step
 REFERENCE = "plain"  # whose ids the others' are compared with; the first arm where it is left out
+
+
+@dataclass(frozen=True)
+class Case:
+    """One prompt to measure: its ids, the most tokens to write, and what of it is prefilled before time starts.
+
+    ``prefix`` is for our own arms, as when a task is asked for a second time; mlx-lm's read the whole prompt.
+    """
+
+    ids: list[int]
+    most: int
+    task: str = ""
+    prefix: Prefix | None = None
 
 
 @dataclass(frozen=True)
@@ -40,13 +58,13 @@ class Arm:
     """One way to decode.
 
     Attributes:
-        decode: (prompt ids, most tokens) → passes, each yielded when its ids are known.
+        decode: case → passes, each yielded when its ids are known.
         weights: bytes of everything that it needs in memory, without KV caches.
         draft_bytes: bytes of weights that one draft step reads.
     """
 
     name: str
-    decode: Callable[[list[int], int], Iterator[Pass]]
+    decode: Callable[[Case], Iterator[Pass]]
     weights: int
     draft_bytes: int = 0
 
@@ -64,8 +82,13 @@ class Timing:
     peak: int
 
 
-def make_arms(pipeline: Pipeline, names: Sequence[str], *, width: int, draft_length: int) -> list[Arm]:
+def make_arms(
+    pipeline: Pipeline, names: Sequence[str], *, width: int | None = None, draft_length: int | Literal["auto"] = "auto"
+) -> list[Arm]:
     """The arms of these names over one loaded model.
+
+    Args:
+        width, draft_length: as a ``Request``'s; mlx-lm's speculative decode has 4 for ``auto``.
 
     Raises:
         ValueError: no such arm, or one twice.
@@ -77,43 +100,53 @@ def make_arms(pipeline: Pipeline, names: Sequence[str], *, width: int, draft_len
         if name == "mlx-lm":
             return _mlx_lm(pipeline)
         if name == "mlx-lm-speculative":
-            return _mlx_lm_speculative(pipeline, draft_length)
+            return _mlx_lm_speculative(pipeline, DRAFT_LENGTH if draft_length == "auto" else draft_length)
         if name in PLAIN:
-            arm = _ours(pipeline, "plain", width=1 if name == "plain-1" else width, draft_length=0)
+            arm = _ours(pipeline, "plain", width=1 if name == "plain-1" else width or WIDTH, draft_length=0)
             return replace(arm, name=name)
         return _ours(pipeline, name, width=width, draft_length=draft_length)
 
     return [make(name) for name in names]
 
 
-def _ours(pipeline: Pipeline, drafter: str, *, width: int, draft_length: int) -> Arm:
-    backbone, made = pipeline.backbone, pipeline.drafter(drafter)
+def _ours(pipeline: Pipeline, name: str, *, width: int | None, draft_length: int | Literal["auto"]) -> Arm:
+    backbone, made = pipeline.backbone, pipeline.drafter("mtp" if name == "mtp-reduced" else name)
     extra = read = 0
-    if drafter in ("mtp", "auto") and pipeline.head is not None:
-        extra = read = nbytes(pipeline.head) + _rows(pipeline, pipeline.head.draft_vocab)
-    elif drafter == "standalone":
-        model = pipeline.standalone().drafter
-        extra = nbytes(model) + _rows(pipeline, model.draft_vocab)
-        read = extra - nbytes(model.model.model.embed_tokens)
+    if isinstance(made, MTPDrafter) and name == "mtp-reduced":
+        made = MTPDrafter(made.head, backbone, vocabulary=DraftVocabulary(made.head.draft_vocab, backbone))
+    mtp = made.head if isinstance(made, AutoDrafter) else made
+    if isinstance(mtp, MTPDrafter):
+        extra, read = nbytes(mtp.head) + mtp.vocabulary.nbytes, nbytes(mtp.head) + mtp.vocabulary.step_nbytes
+    elif name == "standalone":
+        model, vocabulary = pipeline.standalone().drafter, pipeline.standalone().vocabulary
+        extra = nbytes(model) + vocabulary.nbytes
+        read = nbytes(model) - nbytes(model.model.model.embed_tokens) + vocabulary.step_nbytes
 
-    def decode(prompt: list[int], most: int) -> Iterator[Pass]:
-        left = most
+    def decode(case: Case) -> Iterator[Pass]:
+        drafter, rows = made, width or WIDTH
+        if draft_length == "auto":
+            drafter, rows = pipeline.paced(made, case.task, width=width)
         for event in speculative(
-            backbone, prompt, drafter=made, max_tokens=most, width=width, draft_length=draft_length
+            backbone,
+            case.ids,
+            drafter=drafter,
+            max_tokens=case.most,
+            width=rows,
+            draft_length=rows - 1 if draft_length == "auto" else draft_length,
+            prefix=case.prefix,
         ):
             if isinstance(event, Round):
-                yield Pass(event.committed, min(draft_length, left - 1))  # auto may copy what it drafted
-                left -= len(event.committed)
+                yield Pass(event.committed, len(event.drafted))
 
-    return Arm(drafter, decode, backbone.nbytes + extra, read)
+    return Arm(name, decode, backbone.nbytes + extra, read)
 
 
 def _mlx_lm(pipeline: Pipeline) -> Arm:
     """What mlx-lm's stream_generate does, without its detokenizer."""
     backbone = pipeline.backbone
 
-    def decode(prompt: list[int], most: int) -> Iterator[Pass]:
-        for id, _ in generate_step(mx.array(prompt), backbone.model, max_tokens=most):
+    def decode(case: Case) -> Iterator[Pass]:
+        for id, _ in generate_step(mx.array(case.ids), backbone.model, max_tokens=case.most):
             yield Pass((int(id),))
             if id in backbone.eos:
                 return
@@ -125,11 +158,11 @@ def _mlx_lm_speculative(pipeline: Pipeline, draft_length: int) -> Arm:
     """The same with the standalone drafter as its draft model; a pass ends with the model's own token, or the text."""
     backbone, draft_model = pipeline.backbone, pipeline.standalone().drafter.model
 
-    def decode(prompt: list[int], most: int) -> Iterator[Pass]:
+    def decode(case: Case) -> Iterator[Pass]:
         ids: list[int] = []
-        left = most
+        left = case.most
         for id, _, from_draft in speculative_generate_step(
-            mx.array(prompt), backbone.model, draft_model, num_draft_tokens=draft_length, max_tokens=most
+            mx.array(case.ids), backbone.model, draft_model, num_draft_tokens=draft_length, max_tokens=case.most
         ):
             ids.append(int(id))
             last = len(ids) == left or id in backbone.eos
@@ -142,13 +175,8 @@ def _mlx_lm_speculative(pipeline: Pipeline, draft_length: int) -> Arm:
     return Arm("mlx-lm-speculative", decode, backbone.nbytes + nbytes(draft_model), nbytes(draft_model))
 
 
-def _rows(pipeline: Pipeline, ids: mx.array) -> int:
-    """Bytes of the output rows of some ids."""
-    return ids.size * pipeline.backbone.args.hidden_size * pipeline.backbone.dtype.size
-
-
-def prompts(pipeline: Pipeline, requests: Mapping[str, Request]) -> list[tuple[list[int], int]]:
-    """(prompt ids, most tokens) of requests, each under the name of its place.
+def cases(pipeline: Pipeline, requests: Mapping[str, Request]) -> list[Case]:
+    """The cases of requests, each under the name of its place.
 
     Raises:
         TextError: one cannot be worked on; the line begins with its place.
@@ -157,7 +185,8 @@ def prompts(pipeline: Pipeline, requests: Mapping[str, Request]) -> list[tuple[l
     for place, request in requests.items():
         try:
             prompt = pipeline.prompt(request)
-            made.append((prompt.ids, pipeline.max_tokens(request, prompt)))
+            most = pipeline.max_tokens(request, prompt)
+            made.append(Case(prompt.ids, most, request.task, pipeline.prefix(prompt)))
         except TextError as error:
             raise TextError(f"{place}: {error}") from error
     return made
@@ -166,18 +195,19 @@ def prompts(pipeline: Pipeline, requests: Mapping[str, Request]) -> list[tuple[l
 def check_arms(names: Sequence[str]) -> None:
     """Raise ValueError, in one line, for an arm that does not exist, or comes twice."""
     for i, name in enumerate(names):
-        if name not in ARMS or name in names[:i]:
-            raise ValueError(f"arm {name!r} is unknown or named twice: choose from {', '.join(ARMS)}")
+        if name not in (*ARMS, *ON_DEMAND) or name in names[:i]:
+            offered = ", ".join((*ARMS, *ON_DEMAND))
+            raise ValueError(f"arm {name!r} is unknown or named twice: choose from {offered}")
 
 
-def measure(arm: Arm, prompt: list[int], *, max_tokens: int) -> Timing:
+def measure(arm: Arm, case: Case) -> Timing:
     """Decode one prompt."""
     mx.reset_peak_memory()
     before = mx.get_active_memory()
     ids: list[int] = []
     passes = drafted = head_start = 0
     now = first = started = perf_counter()
-    for step in arm.decode(prompt, max_tokens):
+    for step in arm.decode(case):
         now = perf_counter()
         if not passes:
             first, head_start = now, len(step.ids)
@@ -198,14 +228,14 @@ class Bench:
     pass_bytes: int
     timings: dict[str, list[Timing]] = field(default_factory=dict)
 
-    def run(self, prompts: Sequence[tuple[list[int], int]]) -> Iterator[None]:
-        """Measure every arm on each (prompt, most tokens), the arms taking turns to be first; yields once a prompt."""
-        for arm in self.arms:  # warm: weights are in memory, kernels are chosen
-            measure(arm, prompts[0][0], max_tokens=min(8, prompts[0][1]))
-        for i, (prompt, most) in enumerate(prompts):
+    def run(self, cases: Sequence[Case]) -> Iterator[None]:
+        """Measure every arm on each case, the arms taking turns to be first; yields once a case."""
+        for arm in self.arms:  # warm: weights are in memory, kernels are chosen, costs are known
+            measure(arm, replace(cases[0], most=min(8, cases[0].most)))
+        for i, case in enumerate(cases):
             turn = i % len(self.arms)
             for arm in (*self.arms[turn:], *self.arms[:turn]):
-                self.timings.setdefault(arm.name, []).append(measure(arm, prompt, max_tokens=most))
+                self.timings.setdefault(arm.name, []).append(measure(arm, case))
             yield
 
     def to_json(self) -> dict[str, Any]:

@@ -39,9 +39,16 @@ def read(folder: Path, kind: type[Config], *, what: str, cure: str) -> tuple[Con
     with readable(folder, what=what, cure=cure):
         fields = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         fields.pop("model_type")
-        config = kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()})
+        config = kind(**{name: _frozen(value) for name, value in fields.items()})
         arrays: Any = mx.load(str(folder / "model.safetensors"))
         return config, arrays
+
+
+def _frozen(value: Any) -> Any:
+    """Lists of a JSON value as tuples."""
+    if isinstance(value, dict):
+        return {name: _frozen(inner) for name, inner in value.items()}
+    return tuple(map(_frozen, value)) if isinstance(value, list) else value
 
 
 @contextmanager

@@ -71,7 +71,7 @@ def parser() -> argparse.ArgumentParser:
     run = commands.add_parser("run", help="run a task on one text", epilog=f"TEXT. {TASK_HELP}.")
     run.add_argument("task", choices=sorted(TASKS), metavar="TASK", help=" or ".join(sorted(TASKS)))
     run.add_argument("text", nargs="?", metavar="TEXT", help="the text; standard input when it is left out")
-    _decoding(run)
+    _decoding(run, draft_length="auto")
     run.add_argument("--max-tokens", type=int, metavar="N", help="the most tokens to write (default: the task's)")
     run.add_argument("--trace", action="store_true", help=f"a line for every round, on standard error: {_legend()}")
     run.add_argument("--json", action="store_true", help="the whole trace as JSON on standard output")
@@ -83,7 +83,7 @@ def parser() -> argparse.ArgumentParser:
         "--data", type=Path, required=True, nargs="+", metavar="FILE.jsonl", help="objects with `text`"
     )
     evaluate.add_argument("--limit", type=_positive, metavar="N", help="only the first N texts of each file")
-    _decoding(evaluate)
+    _decoding(evaluate, draft_length=DRAFT_LENGTH)
     evaluate.add_argument("--json", action="store_true", help="the result as JSON on standard output")
     evaluate.set_defaults(command=_eval)
 
@@ -99,7 +99,7 @@ def parser() -> argparse.ArgumentParser:
     bench.add_argument("--max-tokens", type=_positive, metavar="N", help="the most tokens to write")
     bench.add_argument("--plot", type=Path, metavar="FILE.png", help="a picture of the speeds")
     bench.add_argument("--json", action="store_true", help="the result as JSON on standard output")
-    _shape(bench)
+    _shape(bench, draft_length="auto")
     _models(bench)
     bench.set_defaults(command=_bench)
 
@@ -150,19 +150,25 @@ def _models(command: argparse.ArgumentParser) -> None:
         )
 
 
-def _decoding(command: argparse.ArgumentParser) -> None:
+def _decoding(command: argparse.ArgumentParser, *, draft_length: int | str) -> None:
     command.add_argument("--drafter", choices=DRAFTERS, default="mtp", help="who guesses (default: mtp)")
-    _shape(command)
+    _shape(command, draft_length=draft_length)
     command.add_argument("--profile", choices=sorted(profiles()), default="none", help="keep a phone's memory budget")
     command.add_argument("--row-by-row", action="store_true", help="verify each token in its own pass: slow, safe")
     _models(command)
 
 
-def _shape(command: argparse.ArgumentParser) -> None:
+def _shape(command: argparse.ArgumentParser, *, draft_length: int | str) -> None:
     command.add_argument(
-        "--draft-length", type=int, metavar="K", help=f"tokens to draft a round (default: {DRAFT_LENGTH})"
+        "--draft-length",
+        type=_draft_length,
+        default=draft_length,
+        metavar="K",
+        help=f"tokens to draft a round; auto: as many as pay, by measurement (default: {draft_length})",
     )
-    command.add_argument("--width", type=int, default=WIDTH, metavar="W", help=f"rows of a verify pass ({WIDTH})")
+    command.add_argument(
+        "--width", type=int, metavar="W", help=f"rows of a verify pass (default: {WIDTH}, or by measurement with auto)"
+    )
     command.add_argument(
         "--standalone", type=Path, default=weights.STANDALONE, metavar="DIR", help="the standalone drafter's weights"
     )
@@ -177,6 +183,10 @@ def _positive(text: str) -> int:
     if number < 1:
         raise argparse.ArgumentTypeError(f"{text} is not 1 or more")
     return number
+
+
+def _draft_length(text: str) -> int | str:
+    return text if text == "auto" else int(text)
 
 
 def _layers(text: str) -> tuple[int, ...]:
@@ -304,7 +314,7 @@ def _bench(arguments: argparse.Namespace) -> int:
     if arguments.plot and (arguments.plot.suffix != ".png" or not arguments.plot.parent.is_dir()):
         raise ValueError(f"{arguments.plot} cannot be written: give a .png in a folder that exists")
     weights_of = {name: arguments.standalone for name in bench.STANDALONE} | {
-        name: arguments.head for name in ("mtp", "auto")
+        name: arguments.head for name in bench.HEAD
     }
     names = arguments.arms or [name for name in bench.ARMS if name not in weights_of or weights_of[name].is_dir()]
     bench.check_arms(names)
@@ -318,13 +328,12 @@ def _bench(arguments: argparse.Namespace) -> int:
         for task in ([arguments.task] if arguments.task else sorted(TASKS))
         for i, text in enumerate(TASKS[task].examples[: arguments.limit])
     }
-    head = arguments.head if {"mtp", "auto"}.intersection(names) else None
+    head = arguments.head if set(bench.HEAD).intersection(names) else None
     loaded = pipeline.load(arguments.backbone, head, standalone=arguments.standalone)
-    prompts = bench.prompts(loaded, requests)
-    shape = next(iter(requests.values()))
-    arms = bench.make_arms(loaded, names, width=shape.width, draft_length=shape.drafts)
+    cases = bench.cases(loaded, requests)
+    arms = bench.make_arms(loaded, names, width=arguments.width, draft_length=arguments.draft_length)
     result = bench.Bench(arms, loaded.backbone.nbytes)
-    for _ in tqdm(result.run(prompts), total=len(prompts), desc="texts", disable=None):
+    for _ in tqdm(result.run(cases), total=len(cases), desc="texts", disable=None):
         pass
     measured = result.to_json()
     print(json.dumps(measured) if arguments.json else bench.table(measured))

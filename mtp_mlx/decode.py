@@ -10,7 +10,7 @@ import mlx.core as mx
 import numpy as np
 
 from mtp_mlx import accept
-from mtp_mlx.backbone import Backbone
+from mtp_mlx.backbone import Backbone, Prefix
 from mtp_mlx.drafters.base import Context, Drafter
 from mtp_mlx.events import Done, Event, Kind, Prefilled, Round
 from mtp_mlx.request import check_numbers
@@ -24,6 +24,7 @@ def speculative(
     max_tokens: int,
     width: int = 8,
     draft_length: int | None = None,
+    prefix: Prefix | None = None,
     cancelled: Callable[[], bool] = lambda: False,
 ) -> Iterator[Event]:
     """Greedy decode of ``prompt``: the backbone's own text, whatever the drafter proposes.
@@ -36,6 +37,7 @@ def speculative(
         max_tokens: the most tokens to commit, end-of-text included.
         width: rows of a verify pass: the last committed token and up to ``width - 1`` draft tokens.
         draft_length: the most tokens to draft in a round, at most and by default ``width - 1``.
+        prefix: what the prompt begins with, if that is prefilled already; the same one gives the same bits.
         cancelled: asked once a round.
 
     Yields:
@@ -45,9 +47,13 @@ def speculative(
     check_numbers(max_tokens=max_tokens, width=width, draft_length=longest)
     if not prompt:
         raise ValueError("the prompt is empty: give at least one token")
+    if prefix is not None and tuple(prompt[: min(len(prefix.ids), len(prompt) - 2)]) != prefix.ids:
+        raise ValueError("the prompt does not begin with the prefix, or has not two tokens more: leave it out")
     started = perf_counter()
     kv = backbone.make_kv(len(prompt) + max_tokens + width)
-    hidden = backbone.prefill(prompt[:-1], kv)
+    if prefix is not None:
+        kv.adopt(prefix.kv, len(prefix.ids))
+    hidden = backbone.prefill(prompt[kv.length : -1], kv)
     context = Context(list(prompt), kv, hidden, len(prompt))
     drafter.start(context)
     yield Prefilled(len(prompt), perf_counter() - started)
@@ -94,9 +100,13 @@ def speculative(
     yield Done("budget")
 
 
-def plain(backbone: Backbone, prompt: Sequence[int], *, max_tokens: int, width: int = 8) -> Iterator[Event]:
+def plain(
+    backbone: Backbone, prompt: Sequence[int], *, max_tokens: int, width: int = 8, prefix: Prefix | None = None
+) -> Iterator[Event]:
     """The same passes with one row used: one token a pass."""
-    return speculative(backbone, prompt, drafter=Drafter(), max_tokens=max_tokens, width=width, draft_length=0)
+    return speculative(
+        backbone, prompt, drafter=Drafter(), max_tokens=max_tokens, width=width, draft_length=0, prefix=prefix
+    )
 
 
 def kind(drafted: int, accepted: int, token: int | None) -> Kind:

@@ -55,8 +55,8 @@ class Evaluation:
         return {
             "task": self.request.task,
             "drafter": self.request.drafter,
-            "draft_length": self.request.drafts,
-            "width": self.request.width,
+            "draft_length": "auto" if self.request.draft_length == "auto" else self.request.drafts,
+            "width": self.request.rows,
             "prompts": len(self.prompts),
             **{name: stats[name] for name in names},
             "interval": interval(self.prompts),
@@ -109,8 +109,8 @@ def evaluate(pipeline: Pipeline, texts: list[tuple[int, str]], result: Evaluatio
             continue
         for _ in run:
             pass
-        prompt = pipeline.prompt(request).ids
-        events = plain(pipeline.backbone, prompt, max_tokens=run.trace.max_tokens, width=request.width)
+        prompt, options = pipeline.prompt(request), {"max_tokens": run.trace.max_tokens, "width": run.trace.width}
+        events = plain(pipeline.backbone, prompt.ids, prefix=pipeline.prefix(prompt), **options)
         rounds = [event for event in events if isinstance(event, Round)]
         ids = [id for round in rounds for id in round.committed]
         result.prompts.append((run.trace.stats.accepted, run.trace.stats.rounds))

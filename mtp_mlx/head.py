@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +33,10 @@ class HeadConfig:
         vocab: SHA-256 of the token map (text → id) that its ids belong to.
         copy_chance: how often prompt lookup was right on the training answers, by the length of its match; what
             joined drafting weighs the head's probabilities against. One half: not measured.
+        frequent: how many ids of the draft vocabulary stand before those in clusters, if it has centroids; see
+            ``drafters.vocabulary``.
+        acceptance: for each task how often each position of a draft was accepted on held-back texts, if those before it
+            were; what the draft length starts from.
     """
 
     hidden_size: int
@@ -49,9 +53,11 @@ class HeadConfig:
     backbone: str
     vocab: str
     copy_chance: tuple[float, ...] = (0.5,) * 8
+    frequent: int | None = None
+    acceptance: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
 
     @classmethod
-    def for_backbone(cls, backbone: Backbone, *, kv_layers: Sequence[int]) -> HeadConfig:
+    def for_backbone(cls, backbone: Backbone, *, kv_layers: Sequence[int], frequent: int | None = None) -> HeadConfig:
         """The same widths as the backbone, so that its layers can be copied in."""
         args = backbone.args
         return cls(
@@ -68,6 +74,7 @@ class HeadConfig:
             kv_layers=tuple(kv_layers),
             backbone=backbone.fingerprint,
             vocab=backbone.vocab_hash,
+            frequent=frequent,
         )
 
 

@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import mlx.core as mx
 
 from mtp_mlx import weights
-from mtp_mlx.backbone import Backbone, load_backbone, nbytes
+from mtp_mlx.backbone import Backbone, Prefix, load_backbone, nbytes
+from mtp_mlx.costs import Costs, measure
 from mtp_mlx.decode import speculative
 from mtp_mlx.drafters.auto import AutoDrafter
 from mtp_mlx.drafters.base import Drafter
 from mtp_mlx.drafters.lookup import LookupDrafter
 from mtp_mlx.drafters.mtp import MTPDrafter
+from mtp_mlx.drafters.paced import PacedDrafter
 from mtp_mlx.drafters.standalone import StandaloneDrafter
 from mtp_mlx.events import Event
 from mtp_mlx.head import MTPHead, load_head
 from mtp_mlx.probe import ProbeResult, probe
 from mtp_mlx.profiles import Ledger, Profile, admit, get, watch
 from mtp_mlx.prompt import Prompt, TextError, encode
-from mtp_mlx.request import DRAFTERS, Request
+from mtp_mlx.request import DRAFT_LENGTH, DRAFTERS, MAX_WIDTH, WIDTH, Request
 from mtp_mlx.standalone import load_standalone
 from mtp_mlx.tasks import TASKS
 from mtp_mlx.trace import Trace
@@ -58,6 +61,8 @@ class Pipeline:
         self._mtp: MTPDrafter | None = None
         self._standalone: StandaloneDrafter | None = None
         self._probed: dict[int, ProbeResult] = {}
+        self._costs: dict[str, Costs] = {}
+        self._prefixes: dict[tuple[int, ...], Prefix] = {}
 
     def probe(self, width: int) -> ProbeResult:
         """Whether decoding at this width is exact on this device; computed once a width."""
@@ -65,13 +70,18 @@ class Pipeline:
             self._probed[width] = probe(self.backbone, width=width)
         return self._probed[width]
 
-    def ledger(self, *, rows: int) -> Ledger:
-        """What a run takes whose KV cache holds ``rows`` rows, in bytes; a standalone drafter has all of it twice."""
+    def ledger(self, *, rows: int, prefix: int = 0) -> Ledger:
+        """What a run takes whose KV cache holds ``rows`` rows, in bytes; a standalone drafter has all of it twice.
+
+        Args:
+            prefix: how many ids the task's prompts begin with, which are kept in a KV cache of their own.
+        """
         entries = {"backbone weights": self.backbone.nbytes, "KV cache": self.backbone.kv_nbytes(rows)}
+        if prefix:
+            entries["task's own KV cache"] = self.backbone.kv_nbytes(prefix)
         if self.head is not None:
-            dim = self.backbone.args.hidden_size
             entries["MTP head"] = nbytes(self.head)
-            entries["draft vocabulary"] = self.head.draft_vocab.size * dim * self.backbone.dtype.size
+            entries["draft vocabulary"] = self._head_drafter(self.head).vocabulary.nbytes
         if self._standalone is not None:
             entries |= self._standalone.ledger(rows)
         return Ledger(entries)
@@ -93,9 +103,13 @@ class Pipeline:
             raise TextError(f"no drafter is called {name!r}: choose {', '.join(DRAFTERS)}")
         if self.head is None:
             raise TextError("no MTP head is loaded: train one (mtp-mlx train), or choose lookup or plain")
+        mtp = self._head_drafter(self.head)
+        return mtp if name == "mtp" else AutoDrafter(mtp, self.head.config.copy_chance)
+
+    def _head_drafter(self, head: MTPHead) -> MTPDrafter:
         if self._mtp is None:  # its output rows are gathered once, not at every request
-            self._mtp = MTPDrafter(self.head, self.backbone)
-        return self._mtp if name == "mtp" else AutoDrafter(self._mtp, self.head.config.copy_chance)
+            self._mtp = MTPDrafter(head, self.backbone)
+        return self._mtp
 
     def standalone(self) -> StandaloneDrafter:
         """The standalone drafter, loaded when it is first asked for.
@@ -108,9 +122,48 @@ class Pipeline:
             self._standalone = StandaloneDrafter(drafter, self.backbone)
         return self._standalone
 
+    def costs(self, drafter: Drafter) -> Costs:
+        """What passes and drafts of this drafter cost here; measured once, in about a second."""
+        if drafter.name not in self._costs:
+            self._costs[drafter.name] = measure(self.backbone, drafter)
+        return self._costs[drafter.name]
+
+    def chances(self, name: str, task: str) -> Sequence[float]:
+        """How often each position of a draft is accepted if those before it are, as measured on held-back texts.
+
+        One half, where it was not.
+        """
+        config: Any = None
+        if name in ("mtp", "auto") and self.head is not None:
+            config = self.head.config
+        elif name == "standalone":
+            config = self.standalone().drafter.config
+        known = {} if config is None else config.acceptance
+        measured = known.get(task, (0.5,))
+        return (*measured, *[measured[-1]] * MAX_WIDTH)[: MAX_WIDTH - 1]
+
+    def paced(self, drafter: Drafter, task: str, *, width: int | None) -> tuple[Drafter, int]:
+        """A drafter asked for as many tokens as pay, and the width of its passes: ``width``, or the one that pays."""
+        if drafter.name == "plain":
+            return drafter, WIDTH if width is None else width
+        chances, costs = self.chances(drafter.name, task), self.costs(drafter)
+        if width is None:
+            width = costs.best_width(chances, usual=WIDTH)
+        elif width not in costs.passes:
+            known = [w for w in costs.passes if w <= width]
+            costs = replace(costs, passes={**costs.passes, width: costs.passes[max(known)]})
+        return PacedDrafter(drafter, costs, width=width, chances=chances), width
+
     def prompt(self, request: Request) -> Prompt:
         """The token ids of a request's prompt."""
         return encode(self.backbone.tokenizer, TASKS[request.task], request.text)
+
+    def prefix(self, prompt: Prompt) -> Prefix:
+        """What comes before the text in a task's prompts, prefilled once a task."""
+        ids = tuple(prompt.ids[: prompt.prefix])
+        if ids not in self._prefixes:
+            self._prefixes[ids] = self.backbone.prefix(ids)
+        return self._prefixes[ids]
 
     def max_tokens(self, request: Request, prompt: Prompt) -> int:
         """The most tokens to write: what is asked for, or the task's own budget.
@@ -125,7 +178,7 @@ class Pipeline:
         return most
 
     def start(self, request: Request, *, cancelled: Callable[[], bool] = lambda: False) -> Run:
-        """Check a request and make its run; nothing is computed before the run is iterated.
+        """Check a request and make its run: what is the text's own is computed as the run is iterated.
 
         Raises:
             TextError: empty or over-long text, or an unknown drafter.
@@ -133,30 +186,36 @@ class Pipeline:
             ProfileError: the run does not fit the profile's memory budget.
         """
         prompt = self.prompt(request)
-        drafter = self.drafter(request.drafter)
+        drafter, width, length = self.drafter(request.drafter), request.rows, request.drafts
+        if request.draft_length == "auto" and self.backbone.row_by_row:  # there every drafted token costs a pass
+            length = min(length, DRAFT_LENGTH)
+        elif request.draft_length == "auto":
+            drafter, width = self.paced(drafter, request.task, width=request.width)
+            length = width - 1
         max_tokens = self.max_tokens(request, prompt)
         profile = get(request.profile)
-        ledger = self.ledger(rows=len(prompt.ids) + max_tokens + request.width)
+        ledger = self.ledger(rows=len(prompt.ids) + max_tokens + width, prefix=prompt.prefix)
         admit(profile, ledger)
         trace = Trace(
             task=request.task,
             drafter=request.drafter,
-            width=request.width,
-            draft_length=request.drafts,
+            width=width,
+            draft_length="auto" if request.draft_length == "auto" else length,
             max_tokens=max_tokens,
             decode=self.backbone.tokenizer.decode,
             eos=self.backbone.eos,
             memory={"profile": profile.name, "budget": profile.budget_bytes, "entries": ledger.entries},
         )
-        if not (result := self.probe(request.width)).exact:
+        if not (result := self.probe(width)).exact:
             trace.warn("exactness", str(result))
         events = speculative(
             self.backbone,
             prompt.ids,
             drafter=drafter,
             max_tokens=max_tokens,
-            width=request.width,
-            draft_length=request.drafts,
+            width=width,
+            draft_length=length,
+            prefix=self.prefix(prompt),
             cancelled=cancelled,
         )
         return Run(trace, events, profile)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from mtp_mlx.tasks import TASKS
 
 DRAFTERS = ("mtp", "auto", "standalone", "lookup", "plain")
 WIDTH = 8
 MAX_WIDTH = 64  # rows; far beyond any draft that pays
-DRAFT_LENGTH = 4  # on the CPU it was measured on, faster than 7 with the heads so far
+DRAFT_LENGTH = 4  # where it is fixed, and nobody said to what
 
 
 @dataclass(frozen=True)
@@ -17,8 +18,9 @@ class Request:
     """One run.
 
     Attributes:
-        draft_length: tokens to draft each round, 0 to ``width - 1``; None: 4, or as many as fit.
-        width: rows of every verify pass.
+        draft_length: tokens to draft each round, 0 to ``width - 1``; None: 4, or as many as fit; ``auto``: each round
+            as many as pay, by measurement.
+        width: rows of every verify pass; None: 8, but where ``auto`` measures that another one is far better.
         max_tokens: the most tokens to commit; None: the task's own budget.
         profile: the phone whose memory budget is kept; see ``profiles``.
 
@@ -29,8 +31,8 @@ class Request:
     task: str
     text: str
     drafter: str = "mtp"
-    draft_length: int | None = None
-    width: int = WIDTH
+    draft_length: int | Literal["auto"] | None = None
+    width: int | None = None
     max_tokens: int | None = None
     profile: str = "none"
 
@@ -41,16 +43,23 @@ class Request:
             raise ValueError(f"no drafter is called {self.drafter!r}: choose {', '.join(DRAFTERS)}")
         check_numbers(
             max_tokens=1 if self.max_tokens is None else self.max_tokens,
-            width=self.width,
-            draft_length=self.drafts if self.draft_length is None else self.draft_length,
+            width=self.rows,
+            draft_length=self.draft_length if isinstance(self.draft_length, int) else self.drafts,
         )
 
     @property
+    def rows(self) -> int:
+        """The width, where no measurement changes it."""
+        return WIDTH if self.width is None else self.width
+
+    @property
     def drafts(self) -> int:
-        """Tokens to draft each round, as a number."""
+        """Tokens to draft each round, as a number; ``auto``: the most."""
         if self.drafter == "plain":
             return 0
-        return min(DRAFT_LENGTH, self.width - 1) if self.draft_length is None else self.draft_length
+        if self.draft_length == "auto":
+            return self.rows - 1
+        return min(DRAFT_LENGTH, self.rows - 1) if self.draft_length is None else self.draft_length
 
 
 def check_numbers(*, max_tokens: int, width: int, draft_length: int) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,11 +28,14 @@ class StandaloneConfig:
         layers: the backbone layers that its own ones started from.
         backbone: the fingerprint of the backbone it was trained on.
         vocab: SHA-256 of the token map (text → id) that its ids belong to.
+        frequent, acceptance: as a head's; see ``head.HeadConfig``.
     """
 
     layers: tuple[int, ...]
     backbone: str
     vocab: str
+    frequent: int | None = None
+    acceptance: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
 
 
 class Standalone(nn.Module):

@@ -23,13 +23,14 @@ class Trace:
     Args:
         decode: ids → text, for one token or many; only complete UTF-8 is shown while the run goes on.
         eos: ids that end the text and are not shown in it.
+        draft_length: the most tokens of a draft; ``auto``: as many as pay.
         memory: what the run takes: ``profile``, its ``budget`` in bytes (None: no limit), bytes by name (``entries``).
     """
 
     task: str
     drafter: str
     width: int
-    draft_length: int
+    draft_length: int | str
     max_tokens: int
     decode: Callable[[Sequence[int]], str]
     eos: frozenset[int]

@@ -224,3 +224,31 @@ def test_row_by_row_gives_the_same_bits(tiny):
     text, _, _ = decoded(fast, plain(fast, prompt, max_tokens=12))
     drafter = Scripted(text, lambda: True, tiny.args.vocab_size)
     assert committed(speculative(slow, prompt, drafter=drafter, max_tokens=12)) == text
+
+
+@pytest.mark.parametrize("task", TASKS.values(), ids=lambda task: task.name)
+def test_a_prefix_that_is_kept_gives_the_bits_of_one_made_anew(backbone, task):
+    """A warm request's logits are a cold one's, and speculative decode's plain decode's."""
+    recorder = Recorder(backbone)
+    encoded = [encode(backbone.tokenizer, task, text) for text in ("i has went too the store", *task.examples[:1])]
+    kept = backbone.prefix(encoded[0].ids[: encoded[0].prefix])
+    for prompt in encoded:
+        cold = backbone.prefix(prompt.ids[: prompt.prefix])
+        text, wanted, _ = decoded(recorder, plain(recorder, prompt.ids, max_tokens=6, prefix=cold))
+        assert decoded(recorder, plain(recorder, prompt.ids, max_tokens=6, prefix=kept))[1] == wanted
+        drafter = Scripted(text, lambda: True, backbone.args.vocab_size)
+        run = speculative(recorder, prompt.ids, drafter=drafter, max_tokens=6, prefix=kept)
+        assert decoded(recorder, run)[:2] == (text, wanted)
+
+
+@given(cut=st.integers(1, 8), most=st.integers(1, 10))
+def test_text_after_a_prefix_is_the_whole_prompts(tiny, cut, most):
+    prompt = [3, 4, 5, 6, 7, 8, 9, 40, 41, 2000]
+    whole = committed(plain(tiny, prompt, max_tokens=most))
+    assert committed(plain(tiny, prompt, max_tokens=most, prefix=tiny.prefix(prompt[:cut]))) == whole
+
+
+@pytest.mark.parametrize("prompt", [[3, 5, 4, 6], [3, 4, 5], [3, 4, 5, 6], [3]])
+def test_a_prefix_of_another_prompt_is_refused(tiny, prompt):
+    with pytest.raises(ValueError, match="prefix"):
+        list(plain(tiny, prompt, max_tokens=2, prefix=tiny.prefix([3, 4, 5])))

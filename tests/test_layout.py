@@ -22,7 +22,7 @@ ORDER = [
     *("kv", "prompt", "convert"),
     *("backbone", "bound", "head", "standalone", "probe"),
     *("drafters", "drafters.base", "drafters.vocabulary", "drafters.lookup", "drafters.mtp", "drafters.auto"),
-    *("drafters.standalone",),
+    *("drafters.standalone", "costs", "drafters.paced"),
     *("decode",),
     *(
         "training",

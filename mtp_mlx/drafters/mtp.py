@@ -6,7 +6,7 @@ import mlx.core as mx
 
 from mtp_mlx.backbone import Backbone
 from mtp_mlx.drafters.base import Context, Drafter
-from mtp_mlx.drafters.vocabulary import DraftVocabulary
+from mtp_mlx.drafters.vocabulary import DraftVocabulary, make_vocabulary
 from mtp_mlx.events import Draft
 from mtp_mlx.head import MTPHead
 
@@ -16,10 +16,11 @@ class MTPDrafter(Drafter):
 
     name = "mtp"
 
-    def __init__(self, head: MTPHead, backbone: Backbone):
+    def __init__(self, head: MTPHead, backbone: Backbone, *, vocabulary: DraftVocabulary | None = None):
+        """``vocabulary``: what to draft from, where it is not the head's own."""
         self.head = head
         self.backbone = backbone
-        self.vocabulary = DraftVocabulary(head.draft_vocab, backbone)
+        self.vocabulary = vocabulary or make_vocabulary(head.draft_vocab, backbone, frequent=head.config.frequent)
 
     def start(self, context: Context) -> None:
         self.vocabulary.start(context.tokens)

@@ -6,7 +6,7 @@ import mlx.core as mx
 
 from mtp_mlx.backbone import PREFILL_CHUNK, Backbone, nbytes
 from mtp_mlx.drafters.base import Context, Drafter
-from mtp_mlx.drafters.vocabulary import DraftVocabulary
+from mtp_mlx.drafters.vocabulary import make_vocabulary
 from mtp_mlx.events import Draft, Round
 from mtp_mlx.kv import KV
 from mtp_mlx.standalone import Standalone
@@ -23,7 +23,7 @@ class StandaloneDrafter(Drafter):
     def __init__(self, drafter: Standalone, backbone: Backbone):
         self.drafter = drafter
         self.backbone = backbone
-        self.vocabulary = DraftVocabulary(drafter.draft_vocab, backbone)
+        self.vocabulary = make_vocabulary(drafter.draft_vocab, backbone, frequent=drafter.config.frequent)
 
     def ledger(self, rows: int) -> dict[str, int]:
         """What it takes on top of the backbone, in bytes, where the backbone's KV cache holds ``rows`` rows."""

@@ -35,18 +35,23 @@ class Acceptance:
 
     def to_json(self) -> dict[str, Any]:
         """accepted: mean accepted tokens of a draft, averaged over tasks; per_position: the share of drafts accepted
-        that far; conditional: of those accepted one position before; by_task: ``accepted`` of each task;
-        additional: for each task the additional tokens per pass at draft length 1, 2, ..."""
+        that far; conditional: of those accepted one position before, also for each task; by_task: ``accepted`` of each
+        task; additional: for each task the additional tokens per pass at draft length 1, 2, ..."""
         shares = {task: self._reached[task] / max(self._drafts[task], 1) for task in sorted(self._drafts)}
         per_position = np.mean(list(shares.values()), axis=0) if shares else np.zeros(self.length)
-        before = np.concatenate([[1.0], per_position[:-1]])
         return {
             "accepted": float(per_position.sum()),
             "per_position": per_position.tolist(),
-            "conditional": (per_position / np.maximum(before, 1e-9)).tolist(),
+            "conditional": _conditional(per_position),
+            "conditional_by_task": {task: _conditional(share) for task, share in shares.items()},
             "by_task": {task: math.fsum(share) for task, share in shares.items()},
             "additional": {task: (taken[:, 0] / taken[:, 1]).tolist() for task, taken in sorted(self._decoded.items())},
         }
+
+
+def _conditional(per_position: np.ndarray) -> list[float]:
+    before = np.concatenate([[1.0], per_position[:-1]])
+    return (per_position / np.maximum(before, 1e-9)).tolist()
 
 
 def decoded(accepted: Sequence[int], *, most: int) -> tuple[int, int]:

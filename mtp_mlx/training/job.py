@@ -115,10 +115,13 @@ def _write(student: Student, folder: Path, texts: list[Example], log: list[dict[
     folder.mkdir(parents=True, exist_ok=True)
     text = json.dumps({"recipe": asdict(student.recipe), "log": log}, indent=1)
     (folder / "training.json").write_text(text + "\n", encoding="utf-8")
+    acceptance = {task: tuple(chances) for task, chances in log[-1]["conditional_by_task"].items()}
     if isinstance(student, HeadStudent):
-        student.head.config = replace(student.head.config, copy_chance=copy_chance(texts))
+        config = replace(student.head.config, copy_chance=copy_chance(texts), acceptance=acceptance)
+        student.head.config = config
         save_head(student.head, folder)
     elif isinstance(student, StandaloneStudent):
+        student.drafter.config = replace(student.drafter.config, acceptance=acceptance)
         save_standalone(student.drafter, folder)
 
 

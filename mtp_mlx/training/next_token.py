@@ -8,6 +8,7 @@ import mlx.core as mx
 import numpy as np
 
 from mtp_mlx.backbone import Backbone
+from mtp_mlx.drafters.vocabulary import by_cluster
 from mtp_mlx.standalone import Standalone, StandaloneConfig
 from mtp_mlx.training.acceptance import Acceptance
 from mtp_mlx.training.features import Features, batches
@@ -23,8 +24,10 @@ class StandaloneStudent(Student):
     ):
         """A new drafter with the draft vocabulary of ``examples``, or ``start``, a trained one, as it is."""
         if start is None:
-            vocabulary = draft_vocabulary(examples, size=recipe.draft_vocab, always=backbone.eos)
-            config = StandaloneConfig(recipe.standalone_layers, backbone.fingerprint, backbone.vocab_hash)
+            ids = draft_vocabulary(examples, size=recipe.draft_vocab, always=backbone.eos)
+            vocabulary, frequent = by_cluster(ids, backbone)
+            layers = recipe.standalone_layers
+            config = StandaloneConfig(layers, backbone.fingerprint, backbone.vocab_hash, frequent)
             start = Standalone(backbone, config, vocabulary)
         start.set_dtype(mx.float32)
         self.backbone = backbone

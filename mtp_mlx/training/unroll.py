@@ -10,6 +10,7 @@ import mlx.nn as nn
 import numpy as np
 
 from mtp_mlx.backbone import Backbone
+from mtp_mlx.drafters.vocabulary import by_cluster
 from mtp_mlx.head import HeadConfig, MTPHead
 from mtp_mlx.training.acceptance import Acceptance
 from mtp_mlx.training.features import Features, batches
@@ -94,9 +95,11 @@ class HeadStudent(Student):
     ):
         """A new head with the draft vocabulary of ``examples``, or ``start``, a trained one, as it is."""
         if start is None:
-            vocabulary = draft_vocabulary(examples, size=recipe.draft_vocab, always=backbone.eos)
+            ids = draft_vocabulary(examples, size=recipe.draft_vocab, always=backbone.eos)
+            vocabulary, frequent = by_cluster(ids, backbone)
             mx.random.seed(recipe.seed)  # of layers that are not copies: the same in every process
-            start = MTPHead(HeadConfig.for_backbone(backbone, kv_layers=recipe.kv_layers), vocabulary)
+            config = HeadConfig.for_backbone(backbone, kv_layers=recipe.kv_layers, frequent=frequent)
+            start = MTPHead(config, vocabulary)
             start.copy_from(backbone, layers=recipe.without != "copies")
         start.set_dtype(mx.float32)
         self.backbone = backbone

@@ -15,14 +15,14 @@ NOT_DRAFTED = -1  # a target that is padding, or in neither the draft vocabulary
 
 
 def draft_vocabulary(examples: Iterable[Features], *, size: int, always: Iterable[int]) -> mx.array:
-    """The ``size`` most frequent ids of the backbone's answers, then of the prompts, and ``always``; sorted."""
+    """``always``, then the ``size`` most frequent ids of the backbone's answers, then of the prompts."""
     counts: Counter[int] = Counter()
     for f in examples:
         counts.update({i: 1.0 for i in set(f.ids[: f.first].tolist())})
         for i in f.ids[f.first + 1 :].tolist():
             counts[i] += 1000
-    chosen = {id for id, _ in counts.most_common(size)} | set(always)
-    return mx.array(sorted(chosen), mx.int32)
+    chosen = dict.fromkeys([*sorted(always), *(id for id, _ in counts.most_common(size))])  # each once
+    return mx.array(list(chosen), mx.int32)
 
 
 def candidates(backbone: Backbone, draft_vocab: mx.array, group: Sequence[Features]) -> tuple[np.ndarray, mx.array]:

@@ -1,0 +1,88 @@
+"""What a pass and a draft step cost on the machine at hand, measured in about a second, and what width pays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from operator import mul
+from time import perf_counter
+
+import mlx.core as mx
+
+from mtp_mlx.backbone import Backbone
+from mtp_mlx.drafters.base import Context, Drafter
+
+WIDTHS = (1, 2, 3, 4, 5, 6, 8)
+CONTEXT = 192  # committed tokens while measuring
+STEPS = 4  # of the draft that is timed
+BETTER = 1.1  # how much faster than the usual width another one must promise to be
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Seconds of one pass by its width, and of one draft step."""
+
+    passes: Mapping[int, float]
+    step: float
+
+    def rate(self, chances: Sequence[float], *, width: int, length: int) -> float:
+        """Tokens a second that drafts of ``length`` can be expected to commit in passes of ``width`` rows.
+
+        Args:
+            chances: for each draft position the chance of being accepted, given that those before it are.
+        """
+        tokens = 1 + sum(accumulate(chances[:length], mul))
+        return tokens / (self.passes[width] + length * self.step)
+
+    def best_length(self, chances: Sequence[float], *, width: int, most: int) -> int:
+        """The draft length, 0 to ``most``, that commits most tokens a second; the shorter where two are equal."""
+        return max(range(most + 1), key=lambda length: self.rate(chances, width=width, length=length))
+
+    def best_width(self, chances: Sequence[float], *, usual: int) -> int:
+        """``usual``, unless another of the measured widths promises to be ``BETTER`` times as fast.
+
+        One row is plain decode. Texts of two widths can differ in near-ties, so a width that is hardly faster is not
+        worth a text that depends on a timing.
+        """
+
+        def fastest(width: int) -> float:
+            return self.rate(chances, width=width, length=self.best_length(chances, width=width, most=width - 1))
+
+        best = max(self.passes, key=fastest)
+        return best if fastest(best) > BETTER * fastest(usual) else usual
+
+
+def measure(
+    backbone: Backbone,
+    drafter: Drafter,
+    *,
+    widths: Sequence[int] = WIDTHS,
+    context: int = CONTEXT,
+    seconds: float = 1.0,
+) -> Costs:
+    """Time passes of each width and drafts, in turns, until the seconds are over; at least once each.
+
+    The fastest of each counts: what else the machine does only ever adds time.
+
+    Args:
+        context: how many committed tokens the KV cache holds; they are zeros, and nothing is prefilled.
+    """
+    kv = backbone.make_kv(context + max(widths))
+    mx.eval(backbone.forward([0], kv, width=max(widths)).logits)  # makes the buffers, and warms up
+    kv.commit(context)
+    hidden = mx.zeros((1, backbone.args.hidden_size), backbone.dtype)
+    text = Context([0] * (context + 1), kv, hidden, context + 1)
+    drafter.start(text)
+    drafter.draft(text, STEPS)
+    best = dict.fromkeys((0, *widths), float("inf"))  # 0: the draft
+    end = perf_counter() + seconds
+    while perf_counter() < end or best[0] == float("inf"):
+        for width in best:
+            started = perf_counter()
+            if width == 0:
+                drafter.draft(text, STEPS)
+            else:
+                mx.eval(backbone.forward([0], kv, width=width).logits)
+            best[width] = min(best[width], perf_counter() - started)
+    return Costs({width: best[width] for width in widths}, best[0] / STEPS)
