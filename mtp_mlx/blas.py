@@ -11,7 +11,7 @@ from pathlib import Path
 from time import perf_counter
 
 GFORTRAN_CURE = "install libgfortran5 (Debian, Ubuntu: apt-get install libgfortran5)"
-BUDGET = 0.05  # seconds for timing all numbers of threads together
+BUDGET = 0.05  # seconds that the timing may take at the start of a process
 GAIN = 1.1  # what more threads must bring
 _state: Blas | None = None
 
@@ -152,11 +152,17 @@ def product(loaded: ctypes.CDLL, *, rows: int = 8, inputs: int = 576, outputs: i
     return lambda: loaded.cblas_sgemm(*shape, number(1), x, inputs, weight, inputs, number(0), y, outputs)
 
 
-def time_threads(call: Callable[[], object], set_threads: Callable[[int], object], most: int) -> dict[int, float]:
+def time_threads(
+    call: Callable[[], object], set_threads: Callable[[int], object], most: int, *, budget: float = BUDGET
+) -> dict[int, float]:
     """Set the number of threads with which ``call`` is fastest; double it as long as that brings something.
 
     The mean over several turns of the scheduler counts, not the best call: when another process holds a core, some
     calls are as fast as ever, and the others wait, spinning, for the thread that has no core.
+
+    Args:
+        most: the most threads to try.
+        budget: seconds for all timings together.
 
     Returns:
         number of threads → mean seconds of a call, for those that were tried.
@@ -169,7 +175,7 @@ def time_threads(call: Callable[[], object], set_threads: Callable[[int], object
     for count in counts:
         set_threads(count)
         calls, started = 0, perf_counter()
-        while (taken := perf_counter() - started) < BUDGET / len(counts):
+        while (taken := perf_counter() - started) < budget / len(counts):
             call()
             calls += 1
         seconds[count] = taken / calls

@@ -96,6 +96,9 @@ def parser() -> argparse.ArgumentParser:
     bench.add_argument(
         "--arms", type=_names, metavar="A,B", help="what to compare (default: all that there are weights for)"
     )
+    bench.add_argument(
+        "--gguf", type=Path, metavar="FILE", help="the same weights for arm llama.cpp, if llama-cpp-python is there"
+    )
     bench.add_argument("--max-tokens", type=_positive, metavar="N", help="the most tokens to write")
     bench.add_argument("--plot", type=Path, metavar="FILE.png", help="a picture of the speeds")
     bench.add_argument("--json", action="store_true", help="the result as JSON on standard output")
@@ -306,8 +309,12 @@ def _bench(arguments: argparse.Namespace) -> int:
     weights_of = {name: arguments.standalone for name in bench.STANDALONE} | {
         name: arguments.head for name in ("mtp", "auto")
     }
-    names = arguments.arms or [name for name in bench.ARMS if name not in weights_of or weights_of[name].is_dir()]
-    bench.check_arms(names)
+    names = arguments.arms or [
+        name
+        for name in bench.ARMS
+        if (arguments.gguf if name == bench.LLAMA_CPP else name not in weights_of or weights_of[name].is_dir())
+    ]
+    bench.check_arms(names, gguf=arguments.gguf)
     options = {name: getattr(arguments, name) for name in ("draft_length", "width", "max_tokens")}
     requests = {
         f"{path}, line {number}": Request(task=arguments.task, text=text, **options)
@@ -322,7 +329,7 @@ def _bench(arguments: argparse.Namespace) -> int:
     loaded = pipeline.load(arguments.backbone, head, standalone=arguments.standalone)
     prompts = bench.prompts(loaded, requests)
     shape = next(iter(requests.values()))
-    arms = bench.make_arms(loaded, names, width=shape.width, draft_length=shape.drafts)
+    arms = bench.make_arms(loaded, names, width=shape.width, draft_length=shape.drafts, gguf=arguments.gguf)
     result = bench.Bench(arms, loaded.backbone.nbytes)
     for _ in tqdm(result.run(prompts), total=len(prompts), desc="texts", disable=None):
         pass
