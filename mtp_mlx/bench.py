@@ -2,71 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import perf_counter
-from typing import Any, Literal
+from typing import Any
 
 import mlx.core as mx
 import numpy as np
-from mlx_lm.generate import generate_step, generation_stream, speculative_generate_step
+from mlx_lm.generate import generation_stream
 
-from mtp_mlx.backbone import Prefix, nbytes
-from mtp_mlx.decode import speculative
-from mtp_mlx.drafters.auto import AutoDrafter
-from mtp_mlx.drafters.mtp import MTPDrafter
-from mtp_mlx.drafters.vocabulary import DraftVocabulary
-from mtp_mlx.events import Round
+from mtp_mlx.arms import LLAMA_CPP, PLAIN, Arm, Case
 from mtp_mlx.pipeline import Pipeline
 from mtp_mlx.profiles import human
 from mtp_mlx.prompt import TextError
-from mtp_mlx.request import DRAFT_LENGTH, WIDTH, Request
+from mtp_mlx.request import Request
 
-# plain-1 and plain: our decode in passes of one row, and of as many as speculative decode has.
-PLAIN = ("plain-1", "plain", "mlx-lm")
-ARMS = (*PLAIN, "mlx-lm-speculative", "lookup", "standalone", "mtp", "auto")
-STANDALONE = ("mlx-lm-speculative", "standalone")  # the arms that need its weights
-HEAD = ("mtp", "mtp-reduced", "auto")  # the arms that need a head
-ON_DEMAND = ("mtp-reduced",)  # the head without centroids: every id of its vocabulary at every step
 REFERENCE = "plain"  # whose ids the others' are compared with; the first arm where it is left out
-
-
-@dataclass(frozen=True)
-class Case:
-    """One prompt to measure: its ids, the most tokens to write, and what of it is prefilled before time starts.
-
-    ``prefix`` is for our own arms, as when a task is asked for a second time; mlx-lm's read the whole prompt.
-    """
-
-    ids: list[int]
-    most: int
-    task: str = ""
-    prefix: Prefix | None = None
-
-
-@dataclass(frozen=True)
-class Pass:
-    """One pass of the model: the ids that it committed, and how many draft steps came before it."""
-
-    ids: tuple[int, ...]
-    drafted: int = 0
-
-
-@dataclass(frozen=True)
-class Arm:
-    """One way to decode.
-
-    Attributes:
-        decode: case → passes, each yielded when its ids are known.
-        weights: bytes of everything that it needs in memory, without KV caches.
-        draft_bytes: bytes of weights that one draft step reads.
-    """
-
-    name: str
-    decode: Callable[[Case], Iterator[Pass]]
-    weights: int
-    draft_bytes: int = 0
 
 
 @dataclass(frozen=True)
@@ -80,99 +32,6 @@ class Timing:
     passes: int
     drafted: int
     peak: int
-
-
-def make_arms(
-    pipeline: Pipeline, names: Sequence[str], *, width: int | None = None, draft_length: int | Literal["auto"] = "auto"
-) -> list[Arm]:
-    """The arms of these names over one loaded model.
-
-    Args:
-        width, draft_length: as a ``Request``'s; mlx-lm's speculative decode has 4 for ``auto``.
-
-    Raises:
-        ValueError: no such arm, or one twice.
-        TextError, WeightsError: what an arm needs is not there.
-    """
-    check_arms(names)
-
-    def make(name: str) -> Arm:
-        if name == "mlx-lm":
-            return _mlx_lm(pipeline)
-        if name == "mlx-lm-speculative":
-            return _mlx_lm_speculative(pipeline, DRAFT_LENGTH if draft_length == "auto" else draft_length)
-        if name in PLAIN:
-            arm = _ours(pipeline, "plain", width=1 if name == "plain-1" else width or WIDTH, draft_length=0)
-            return replace(arm, name=name)
-        return _ours(pipeline, name, width=width, draft_length=draft_length)
-
-    return [make(name) for name in names]
-
-
-def _ours(pipeline: Pipeline, name: str, *, width: int | None, draft_length: int | Literal["auto"]) -> Arm:
-    backbone, made = pipeline.backbone, pipeline.drafter("mtp" if name == "mtp-reduced" else name)
-    extra = read = 0
-    if isinstance(made, MTPDrafter) and name == "mtp-reduced":
-        made = MTPDrafter(made.head, backbone, vocabulary=DraftVocabulary(made.head.draft_vocab, backbone))
-    mtp = made.head if isinstance(made, AutoDrafter) else made
-    if isinstance(mtp, MTPDrafter):
-        extra, read = nbytes(mtp.head) + mtp.vocabulary.nbytes, nbytes(mtp.head) + mtp.vocabulary.step_nbytes
-    elif name == "standalone":
-        model, vocabulary = pipeline.standalone().drafter, pipeline.standalone().vocabulary
-        extra = nbytes(model) + vocabulary.nbytes
-        read = nbytes(model) - nbytes(model.model.model.embed_tokens) + vocabulary.step_nbytes
-
-    def decode(case: Case) -> Iterator[Pass]:
-        drafter, rows = made, width or WIDTH
-        if draft_length == "auto":
-            drafter, rows = pipeline.paced(made, case.task, width=width)
-        for event in speculative(
-            backbone,
-            case.ids,
-            drafter=drafter,
-            max_tokens=case.most,
-            width=rows,
-            draft_length=rows - 1 if draft_length == "auto" else draft_length,
-            prefix=case.prefix,
-        ):
-            if isinstance(event, Round):
-                yield Pass(event.committed, len(event.drafted))
-
-    return Arm(name, decode, backbone.nbytes + extra, read)
-
-
-def _mlx_lm(pipeline: Pipeline) -> Arm:
-    """What mlx-lm's stream_generate does, without its detokenizer."""
-    backbone = pipeline.backbone
-
-    def decode(case: Case) -> Iterator[Pass]:
-        for id, _ in generate_step(mx.array(case.ids), backbone.model, max_tokens=case.most):
-            yield Pass((int(id),))
-            if id in backbone.eos:
-                return
-
-    return Arm("mlx-lm", decode, backbone.nbytes)
-
-
-def _mlx_lm_speculative(pipeline: Pipeline, draft_length: int) -> Arm:
-    """The same with the standalone drafter as its draft model; a pass ends with the model's own token, or the text."""
-    backbone, draft_model = pipeline.backbone, pipeline.standalone().drafter.model
-
-    def decode(case: Case) -> Iterator[Pass]:
-        ids: list[int] = []
-        left = case.most
-        for id, _, from_draft in speculative_generate_step(
-            mx.array(case.ids), backbone.model, draft_model, num_draft_tokens=draft_length, max_tokens=case.most
-        ):
-            ids.append(int(id))
-            last = len(ids) == left or id in backbone.eos
-            if last or not from_draft:
-                yield Pass(tuple(ids), min(draft_length, left))
-                left, ids = left - len(ids), []
-            if last:
-                return
-
-    return Arm("mlx-lm-speculative", decode, backbone.nbytes + nbytes(draft_model), nbytes(draft_model))
 
 
 def cases(pipeline: Pipeline, requests: Mapping[str, Request]) -> list[Case]:
@@ -192,14 +51,6 @@ def cases(pipeline: Pipeline, requests: Mapping[str, Request]) -> list[Case]:
     return made
 
 
-def check_arms(names: Sequence[str]) -> None:
-    """Raise ValueError, in one line, for an arm that does not exist, or comes twice."""
-    for i, name in enumerate(names):
-        if name not in (*ARMS, *ON_DEMAND) or name in names[:i]:
-            offered = ", ".join((*ARMS, *ON_DEMAND))
-            raise ValueError(f"arm {name!r} is unknown or named twice: choose from {offered}")
-
-
 def measure(arm: Arm, case: Case) -> Timing:
     """Decode one prompt."""
     mx.reset_peak_memory()
@@ -216,7 +67,7 @@ def measure(arm: Arm, case: Case) -> Timing:
         drafted += step.drafted
     rate = (len(ids) - head_start) / (now - first) if passes > 1 else None
     mx.synchronize(generation_stream)  # mlx-lm computes a token ahead: not in the next arm's time
-    peak = mx.get_peak_memory() - before
+    peak = max(mx.get_peak_memory(), before) - before  # an arm outside MLX has none
     return Timing(tuple(ids), first - started, now - started, rate, passes, drafted, peak)
 
 
@@ -261,7 +112,8 @@ class Bench:
         tokens, passes = sum(len(t.ids) for t in mine), sum(t.passes for t in mine)
         rates = [t.rate for t in mine if t.rate is not None]
         low, median, high = np.percentile(rates, [25, 50, 75]).tolist() if rates else (None, None, None)
-        read = passes * self.pass_bytes + sum(t.drafted for t in mine) * arm.draft_bytes
+        pass_bytes = self.pass_bytes if arm.pass_bytes is None else arm.pass_bytes
+        read = passes * pass_bytes + sum(t.drafted for t in mine) * arm.draft_bytes
         return {
             "tokens_per_s": median,
             "quartiles": [low, high],
@@ -316,7 +168,7 @@ def plot(result: dict[str, Any], path: Path) -> None:
     axes = figure.subplots()
     rates = [row["tokens_per_s"] for row in rows]
     whiskers = [[row["tokens_per_s"] - row["quartiles"][0], row["quartiles"][1] - row["tokens_per_s"]] for row in rows]
-    colours = ["#767676" if name in PLAIN else "#0072B2" for name in names]
+    colours = ["#767676" if name in (*PLAIN, LLAMA_CPP) else "#0072B2" for name in names]
     axes.barh(names, rates, xerr=np.array(whiskers).T, color=colours, ecolor="#1A1A1A", capsize=3)
     axes.set_xlabel(f"tokens a second while decoding (median and quartiles of {result['prompts']} texts)")
     figure.savefig(path, dpi=100)

@@ -96,6 +96,9 @@ def parser() -> argparse.ArgumentParser:
     bench.add_argument(
         "--arms", type=_names, metavar="A,B", help="what to compare (default: all that there are weights for)"
     )
+    bench.add_argument(
+        "--gguf", type=Path, metavar="FILE", help="the same weights for arm llama.cpp, if llama-cpp-python is there"
+    )
     bench.add_argument("--max-tokens", type=_positive, metavar="N", help="the most tokens to write")
     bench.add_argument("--plot", type=Path, metavar="FILE.png", help="a picture of the speeds")
     bench.add_argument("--json", action="store_true", help="the result as JSON on standard output")
@@ -306,18 +309,20 @@ def _eval(arguments: argparse.Namespace) -> int:
 def _bench(arguments: argparse.Namespace) -> int:
     from tqdm import tqdm
 
-    from mtp_mlx import bench, pipeline
+    from mtp_mlx import arms, bench, pipeline
     from mtp_mlx.evaluate import read_texts
 
     if arguments.data and arguments.task is None:
         raise ValueError("--data needs the --task of its texts")
     if arguments.plot and (arguments.plot.suffix != ".png" or not arguments.plot.parent.is_dir()):
         raise ValueError(f"{arguments.plot} cannot be written: give a .png in a folder that exists")
-    weights_of = {name: arguments.standalone for name in bench.STANDALONE} | {
-        name: arguments.head for name in bench.HEAD
-    }
-    names = arguments.arms or [name for name in bench.ARMS if name not in weights_of or weights_of[name].is_dir()]
-    bench.check_arms(names)
+    weights_of = {name: arguments.standalone for name in arms.STANDALONE}
+    weights_of |= {name: arguments.head for name in arms.HEAD}
+    names = arguments.arms or [
+        *(name for name in arms.ARMS if name not in weights_of or weights_of[name].is_dir()),
+        *([arms.LLAMA_CPP] if arguments.gguf else []),
+    ]
+    arms.check_arms(names, gguf=arguments.gguf)
     options = {name: getattr(arguments, name) for name in ("draft_length", "width", "max_tokens")}
     requests = {
         f"{path}, line {number}": Request(task=arguments.task, text=text, **options)
@@ -328,11 +333,12 @@ def _bench(arguments: argparse.Namespace) -> int:
         for task in ([arguments.task] if arguments.task else sorted(TASKS))
         for i, text in enumerate(TASKS[task].examples[: arguments.limit])
     }
-    head = arguments.head if set(bench.HEAD).intersection(names) else None
+    head = arguments.head if set(arms.HEAD).intersection(names) else None
     loaded = pipeline.load(arguments.backbone, head, standalone=arguments.standalone)
     cases = bench.cases(loaded, requests)
-    arms = bench.make_arms(loaded, names, width=arguments.width, draft_length=arguments.draft_length)
-    result = bench.Bench(arms, loaded.backbone.nbytes)
+    options = {name: getattr(arguments, name) for name in ("width", "draft_length", "gguf")}
+    made = arms.make_arms(loaded, names, **options)
+    result = bench.Bench(made, loaded.backbone.nbytes)
     for _ in tqdm(result.run(cases), total=len(cases), desc="texts", disable=None):
         pass
     measured = result.to_json()

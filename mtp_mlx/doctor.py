@@ -32,7 +32,7 @@ def examine(backbone: Path, head: Path, *, width: int) -> Iterator[Finding]:
     """Check one thing after the other; what depends on weights that do not load is left out."""
     yield Finding("device", True, f"{mx.default_device()}, mlx {version('mlx')}")
     library = blas.load()
-    threads = f", {count} threads" if (count := blas.threads()) else ""
+    threads = f", threads: {library.threads} ({library.why})" if library.threads else ""
     yield Finding("BLAS", library.problem is None, library.problem or f"{library.name}{threads}")
     try:
         model = load_backbone(backbone)

@@ -5,7 +5,8 @@ import json
 import mlx.core as mx
 import pytest
 
-from mtp_mlx.bench import ARMS, ON_DEMAND, PLAIN, STANDALONE, Arm, Bench, Case, Pass, make_arms, measure, plot, table
+from mtp_mlx.arms import ARMS, PLAIN, STANDALONE, Arm, Case, Pass, make_arms
+from mtp_mlx.bench import Bench, measure, plot, table
 from mtp_mlx.cli import main
 from mtp_mlx.decode import plain
 from mtp_mlx.events import Round
@@ -13,6 +14,7 @@ from mtp_mlx.head import HeadConfig, MTPHead
 from mtp_mlx.pipeline import Pipeline
 from mtp_mlx.standalone import Standalone, StandaloneConfig, save_standalone
 
+NAMES = (*ARMS, "mtp-reduced")
 CASES = [Case([5, 6, 7, 8, 9], 12), Case([11, 12, 13], 9)]
 
 
@@ -29,7 +31,7 @@ def pipeline(tiny, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def bench(pipeline):
-    bench = Bench(make_arms(pipeline, (*ARMS, *ON_DEMAND), width=8, draft_length=4), pipeline.backbone.nbytes)
+    bench = Bench(make_arms(pipeline, NAMES, width=8, draft_length=4), pipeline.backbone.nbytes)
     assert len(list(bench.run(CASES))) == len(CASES)
     return bench
 
@@ -44,7 +46,7 @@ def test_every_arm_writes_the_models_own_text(bench, tiny):
         ]
         for case in CASES
     ]
-    assert set(bench.timings) == {*ARMS, *ON_DEMAND}
+    assert set(bench.timings) == set(NAMES)
     for name, timings in bench.timings.items():
         for timing, ids in zip(timings, wanted, strict=True):
             assert list(timing.ids) == ids, name
@@ -112,7 +114,7 @@ def test_a_pass_of_mlx_lms_speculative_decode_ends_with_the_models_own_token(pip
     def scripted(prompt, model, draft_model, *, num_draft_tokens, max_tokens):
         yield from ((id, None, from_draft) for id, from_draft in yielded)
 
-    monkeypatch.setattr("mtp_mlx.bench.speculative_generate_step", scripted)
+    monkeypatch.setattr("mtp_mlx.arms.speculative_generate_step", scripted)
     (arm,) = make_arms(pipeline, ["mlx-lm-speculative"], width=8, draft_length=4)
     passes = list(arm.decode(Case([1, 2], 7)))
     assert [p.ids for p in passes] == [(5, 6, 7), (8,), (9, eos)]

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from mtp_mlx import weights
+from mtp_mlx import blas, weights
 from mtp_mlx.cli import main, parser
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -256,6 +256,8 @@ def test_doctor_is_well_on_the_shipped_weights(capfd):
     assert "BAD" not in out
     assert code == 0
     assert "every bit equal" in out
+    assert blas.load().name in out
+    assert sys.platform != "linux" or f"threads: {blas.load().threads} ({blas.load().why})" in out
 
 
 def test_module_and_help_work_without_loading_mlx():

@@ -42,7 +42,9 @@ def test_plain_lookup_and_mtp_write_the_same(tiny):
     assert traces[0].stats.drafted == 0 < traces[2].stats.drafted
     memory = traces[2].to_json()["memory"]
     assert memory["budget"] is None
-    assert {"backbone weights", "KV cache", "task's own KV cache", "MTP head", "draft vocabulary"} == set(memory["entries"])
+    assert {"backbone weights", "KV cache", "task's own KV cache", "MTP head", "draft vocabulary"} == set(
+        memory["entries"]
+    )
 
 
 @pytest.fixture(scope="module")
