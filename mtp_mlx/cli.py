@@ -100,6 +100,9 @@ def parser() -> argparse.ArgumentParser:
         "--gguf", type=Path, metavar="FILE", help="the same weights for arm llama.cpp, if llama-cpp-python is there"
     )
     bench.add_argument("--max-tokens", type=_positive, metavar="N", help="the most tokens to write")
+    bench.add_argument(
+        "--growth", action="store_true", help="instead: what a token and memory cost at 64 to 2,048 tokens of context"
+    )
     bench.add_argument("--plot", type=Path, metavar="FILE.png", help="a picture of the speeds")
     bench.add_argument("--json", action="store_true", help="the result as JSON on standard output")
     _shape(bench, draft_length="auto")
@@ -316,6 +319,8 @@ def _bench(arguments: argparse.Namespace) -> int:
         raise ValueError("--data needs the --task of its texts")
     if arguments.plot and (arguments.plot.suffix != ".png" or not arguments.plot.parent.is_dir()):
         raise ValueError(f"{arguments.plot} cannot be written: give a .png in a folder that exists")
+    if arguments.growth:
+        return _growth(arguments)
     weights_of = {name: arguments.standalone for name in arms.STANDALONE}
     weights_of |= {name: arguments.head for name in arms.HEAD}
     names = arguments.arms or [
@@ -345,6 +350,23 @@ def _bench(arguments: argparse.Namespace) -> int:
     print(json.dumps(measured) if arguments.json else bench.table(measured))
     if arguments.plot:
         bench.plot(measured, arguments.plot)
+    return 0
+
+
+def _growth(arguments: argparse.Namespace) -> int:
+    from tqdm import tqdm
+
+    from mtp_mlx import growth, pipeline
+
+    if arguments.data or arguments.arms or arguments.gguf:
+        raise ValueError("--growth measures the mtp drafter on no text: leave out --data, --arms and --gguf")
+    loaded = pipeline.load(arguments.backbone, arguments.head)
+    task = arguments.task or sorted(TASKS)[0]
+    curve = growth.growth(loaded, task=task, width=arguments.width or WIDTH)
+    points = list(tqdm(curve, total=len(growth.CONTEXTS), desc="contexts", disable=None))
+    print(json.dumps({"growth": growth.to_json(points)}) if arguments.json else growth.table(points))
+    if arguments.plot:
+        growth.plot(points, arguments.plot)
     return 0
 
 

@@ -35,7 +35,7 @@ ORDER = [
     ),
     *("training.features", "training.acceptance", "training.vocabulary", "training.plot", "training.trainer"),
     *("training.unroll", "training.next_token", "training.job"),
-    *("pipeline", "engine", "evaluate", "arms", "bench", "doctor"),
+    *("pipeline", "engine", "evaluate", "arms", "bench", "growth", "doctor"),
     *("ui", "ui.page", "ui.serve"),
     *("cli", "__main__"),
 ]
