@@ -12,12 +12,13 @@ from mtp_mlx import weights
 from mtp_mlx.backbone import Backbone, load_backbone, nbytes
 from mtp_mlx.decode import speculative
 from mtp_mlx.drafters.auto import AutoDrafter
-from mtp_mlx.drafters.base import Drafter
+from mtp_mlx.drafters.base import Context, Drafter
 from mtp_mlx.drafters.lookup import LookupDrafter
 from mtp_mlx.drafters.mtp import MTPDrafter
 from mtp_mlx.drafters.standalone import StandaloneDrafter
-from mtp_mlx.events import Event
+from mtp_mlx.events import Draft, Event, Inspection
 from mtp_mlx.head import MTPHead, load_head
+from mtp_mlx.inspection import judge
 from mtp_mlx.probe import ProbeResult, probe
 from mtp_mlx.profiles import Ledger, Profile, admit, get, watch
 from mtp_mlx.prompt import Prompt, TextError, encode
@@ -138,14 +139,20 @@ class Pipeline:
         profile = get(request.profile)
         ledger = self.ledger(rows=len(prompt.ids) + max_tokens + request.width)
         admit(profile, ledger)
+
+        def look(context: Context, draft: Draft, logits: mx.array) -> Inspection:
+            return Inspection(drafter.look(context, draft), judge(logits, draft.ids))
+
         trace = Trace(
             task=request.task,
+            input=request.text,
             drafter=request.drafter,
             width=request.width,
             draft_length=request.drafts,
             max_tokens=max_tokens,
             decode=self.backbone.tokenizer.decode,
             eos=self.backbone.eos,
+            prompt=prompt.ids if request.inspect else (),
             memory={"profile": profile.name, "budget": profile.budget_bytes, "entries": ledger.entries},
         )
         if not (result := self.probe(request.width)).exact:
@@ -158,6 +165,7 @@ class Pipeline:
             width=request.width,
             draft_length=request.drafts,
             cancelled=cancelled,
+            look=look if request.inspect else None,
         )
         return Run(trace, events, profile)
 

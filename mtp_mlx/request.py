@@ -20,6 +20,7 @@ class Request:
         draft_length: tokens to draft each round, 0 to ``width - 1``; None: 4, or as many as fit.
         width: rows of every verify pass.
         max_tokens: the most tokens to commit; None: the task's own budget.
+        inspect: the trace holds what stands behind each token, too; the text and the measured times stay the same.
         profile: the phone whose memory budget is kept; see ``profiles``.
 
     Raises:
@@ -33,6 +34,7 @@ class Request:
     width: int = WIDTH
     max_tokens: int | None = None
     profile: str = "none"
+    inspect: bool = False
 
     def __post_init__(self) -> None:
         if self.task not in TASKS:
