@@ -233,6 +233,7 @@ def _run(arguments: argparse.Namespace) -> int:
         width=arguments.width,
         max_tokens=arguments.max_tokens,
         profile=arguments.profile,
+        inspect=arguments.json or arguments.trace,
     )
     run = _load(arguments).start(request)
     streams = not (arguments.json or arguments.trace)  # a trace between the words would tear them apart
@@ -281,7 +282,11 @@ def _line(round: dict, *, colour: bool) -> str:
         tokens.append((round["token"]["text"], round["kind"]))
     marked = ((f"{text!r}{STATES[state][0]}", STATES[state][1]) for text, state in tokens)
     painted = (f"\x1b[{code}m{text}\x1b[0m" if colour else text for text, code in marked)
-    return f"{accepted}/{len(round['drafted'])} {' '.join(painted)}"
+    line = f"{accepted}/{len(round['drafted'])} {' '.join(painted)}"
+    if round["kind"] != "correction":
+        return line
+    row = round["rows"][accepted]
+    return f"{line}   probability {row['top'][0]['probability']:.2f}; {tokens[accepted][0]!r} ranked {row['rank']}"
 
 
 def _eval(arguments: argparse.Namespace) -> int:

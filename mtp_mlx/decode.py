@@ -12,7 +12,7 @@ import numpy as np
 from mtp_mlx import accept
 from mtp_mlx.backbone import Backbone, Prefix
 from mtp_mlx.drafters.base import Context, Drafter
-from mtp_mlx.events import Done, Event, Kind, Prefilled, Round
+from mtp_mlx.events import Done, Draft, Event, Inspection, Kind, Prefilled, Round
 from mtp_mlx.request import check_numbers
 
 
@@ -26,6 +26,7 @@ def speculative(
     draft_length: int | None = None,
     prefix: Prefix | None = None,
     cancelled: Callable[[], bool] = lambda: False,
+    look: Callable[[Context, Draft, mx.array], Inspection] | None = None,
 ) -> Iterator[Event]:
     """Greedy decode of ``prompt``: the backbone's own text, whatever the drafter proposes.
 
@@ -39,9 +40,10 @@ def speculative(
         draft_length: the most tokens to draft in a round, at most and by default ``width - 1``.
         prefix: what the prompt begins with, if that is prefilled already; the same one gives the same bits.
         cancelled: asked once a round.
+        look: given the context, the draft and the pass's logits (1 + drafted, vocab), outside the measured times.
 
     Yields:
-        Prefilled, then for each round its Draft and its Round, then Done.
+        Prefilled, then for each round its Draft, its Inspection (with ``look``) and its Round, then Done.
     """
     longest = width - 1 if draft_length is None else draft_length
     check_numbers(max_tokens=max_tokens, width=width, draft_length=longest)
@@ -87,6 +89,8 @@ def speculative(
             draft_seconds=draft.seconds,
             verify_seconds=perf_counter() - started,
         )
+        if look is not None:
+            yield look(context, draft, result.logits)
         context.tokens.extend(outcome.committed)
         context.hidden = result.hidden[accepted : accepted + 1]
         kv.commit(accepted + 1)

@@ -61,6 +61,43 @@ class Round:
 
 
 @dataclass(frozen=True)
+class Guess:
+    """What stands behind one drafted token.
+
+    ``top``: the drafter's likeliest (id, probability), best first. ``attention``: for each head layer the positions
+    that it looked at and their shares of its attention, (position, share). Both are empty where there are none.
+    """
+
+    top: tuple[tuple[int, float], ...] = ()
+    attention: tuple[tuple[tuple[int, float], ...], ...] = ()
+
+
+@dataclass(frozen=True)
+class Row:
+    """What the backbone says in one row of a verify pass.
+
+    ``top``: its likeliest (id, probability), best first. ``margin``: the difference of its two largest logits.
+    ``rank`` (1: the likeliest) and ``probability``: of the token that was drafted there; None where none was.
+    """
+
+    top: tuple[tuple[int, float], ...]
+    margin: float
+    rank: int | None
+    probability: float | None
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """What stands behind the round that comes next: a guess for each drafted token, and the rows of the pass.
+
+    ``rows[i]`` judges the i-th drafted token; the one after an accepted draft is the backbone's next token.
+    """
+
+    guesses: tuple[Guess, ...]
+    rows: tuple[Row, ...]
+
+
+@dataclass(frozen=True)
 class Prefilled:
     """The prompt is in the KV cache; the first round comes next."""
 
@@ -75,4 +112,4 @@ class Done:
     reason: Reason
 
 
-Event = Prefilled | Draft | Round | Done
+Event = Prefilled | Draft | Inspection | Round | Done

@@ -101,10 +101,21 @@ class QueryAttention(nn.Module):
     ) -> mx.array:
         """x (batch, rows, dim), keys and values (batch, kv_heads, n, head_dim) → (batch, rows, dim)."""
         batch, rows, _ = x.shape
-        queries = self.q_proj(x).reshape(batch, rows, self.heads, -1).transpose(0, 2, 1, 3)
-        queries = self.rope(queries, offset=offset)  # (batch, heads, rows, head_dim)
+        queries = self.queries(x, offset=offset)
         out = mx.fast.scaled_dot_product_attention(queries, keys, values, scale=self.scale, mask=mask)
         return self.o_proj(out.transpose(0, 2, 1, 3).reshape(batch, rows, -1))
+
+    def queries(self, x: mx.array, *, offset: int | mx.array) -> mx.array:
+        """(batch, rows, dim) → (batch, heads, rows, head_dim), rotated."""
+        batch, rows, _ = x.shape
+        queries = self.q_proj(x).reshape(batch, rows, self.heads, -1).transpose(0, 2, 1, 3)
+        return self.rope(queries, offset=offset)
+
+    def shares(self, x: mx.array, keys: mx.array, *, offset: int | mx.array) -> mx.array:
+        """The share of attention that each key gets: keys (batch, kv_heads, n, head_dim) → (batch, heads, rows, n)."""
+        keys = mx.repeat(keys, self.heads // keys.shape[1], axis=1)  # a KV head serves the queries of its group
+        scores = self.scale * self.queries(x, offset=offset) @ keys.swapaxes(-1, -2)
+        return mx.softmax(scores, axis=-1, precise=True)
 
 
 class HeadLayer(nn.Module):
@@ -169,11 +180,25 @@ class MTPHead(nn.Module):
         Returns:
             y (batch, rows, dim), whose product with output rows is the logits, and the next state (batch, rows, dim).
         """
-        x = self.pre(mx.concatenate([self.embed_norm(embedding), self.state_norm(state)], axis=-1))
+        x = self.enter(embedding, state)
         for layer, (keys, values) in zip(self.layers, kv, strict=True):
             x = layer(x, keys, values, offset=offset, mask=mask)
         y = self.norm(x)
         return y, self.post(y)
+
+    def enter(self, embedding: mx.array, state: mx.array) -> mx.array:
+        """What the first layer gets: (batch, rows, dim) each → (batch, rows, dim)."""
+        return self.pre(mx.concatenate([self.embed_norm(embedding), self.state_norm(state)], axis=-1))
+
+    def attention(
+        self, embedding: mx.array, state: mx.array, kv: Sequence[tuple[mx.array, mx.array]], *, offset: int
+    ) -> list[mx.array]:
+        """Where a draft step looks: for each layer (batch, rows, n) shares, the mean over its attention heads."""
+        x, shares = self.enter(embedding, state), []
+        for layer, (keys, values) in zip(self.layers, kv, strict=True):
+            shares.append(layer.self_attn.shares(layer.input_layernorm(x), keys, offset=offset).mean(axis=1))
+            x = layer(x, keys, values, offset=offset, mask=None)
+        return shares
 
     def copy_from(self, backbone: Backbone, *, layers: bool = True) -> None:
         """Start as the backbone: each layer from the one whose K/V it reads, the norms and projections neutral.

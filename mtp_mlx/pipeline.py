@@ -14,13 +14,14 @@ from mtp_mlx.backbone import Backbone, Prefix, load_backbone, nbytes
 from mtp_mlx.costs import Costs, measure
 from mtp_mlx.decode import speculative
 from mtp_mlx.drafters.auto import AutoDrafter
-from mtp_mlx.drafters.base import Drafter
+from mtp_mlx.drafters.base import Context, Drafter
 from mtp_mlx.drafters.lookup import LookupDrafter
 from mtp_mlx.drafters.mtp import MTPDrafter
 from mtp_mlx.drafters.paced import PacedDrafter
 from mtp_mlx.drafters.standalone import StandaloneDrafter
-from mtp_mlx.events import Event
+from mtp_mlx.events import Draft, Event, Inspection
 from mtp_mlx.head import MTPHead, load_head
+from mtp_mlx.inspection import judge
 from mtp_mlx.probe import ProbeResult, probe
 from mtp_mlx.profiles import Ledger, Profile, admit, get, watch
 from mtp_mlx.prompt import Prompt, TextError, encode
@@ -196,14 +197,20 @@ class Pipeline:
         profile = get(request.profile)
         ledger = self.ledger(rows=len(prompt.ids) + max_tokens + width, prefix=prompt.prefix)
         admit(profile, ledger)
+
+        def look(context: Context, draft: Draft, logits: mx.array) -> Inspection:
+            return Inspection(drafter.look(context, draft), judge(logits, draft.ids))
+
         trace = Trace(
             task=request.task,
+            input=request.text,
             drafter=request.drafter,
             width=width,
-            draft_length="auto" if request.draft_length == "auto" else length,
+            draft_length=length,
             max_tokens=max_tokens,
             decode=self.backbone.tokenizer.decode,
             eos=self.backbone.eos,
+            prompt=prompt.ids if request.inspect else (),
             memory={"profile": profile.name, "budget": profile.budget_bytes, "entries": ledger.entries},
         )
         if not (result := self.probe(width)).exact:
@@ -217,6 +224,7 @@ class Pipeline:
             draft_length=length,
             prefix=self.prefix(prompt),
             cancelled=cancelled,
+            look=look if request.inspect else None,
         )
         return Run(trace, events, profile)
 

@@ -22,6 +22,7 @@ class Request:
             as many as pay, by measurement.
         width: rows of every verify pass; None: 8, but where ``auto`` measures that another one is far better.
         max_tokens: the most tokens to commit; None: the task's own budget.
+        inspect: the trace holds what stands behind each token, too; the text and the measured times stay the same.
         profile: the phone whose memory budget is kept; see ``profiles``.
 
     Raises:
@@ -35,6 +36,7 @@ class Request:
     width: int | None = None
     max_tokens: int | None = None
     profile: str = "none"
+    inspect: bool = False
 
     def __post_init__(self) -> None:
         if self.task not in TASKS:

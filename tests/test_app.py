@@ -115,6 +115,19 @@ def test_a_run_shows_every_token_with_its_state(tab: Tab):
     assert kept.replace("·", " ").removesuffix("<|im_end|>") == trace["text"] == tab.part("text")
 
 
+def test_a_rejection_says_why(tab: Tab):
+    tab.choose("MTP head")
+    trace = tab.run(PROOFREAD.examples[0])
+    number, round = next((i, r) for i, r in enumerate(trace["rounds"]) if r["kind"] == "correction")
+    guess, row = round["drafted"][round["accepted"]], round["rows"][round["accepted"]]
+    tab.page.locator(".round").nth(number).locator(".rejected").click()
+    shown = tab.page.locator(".detail .why").inner_text().replace("·", " ")
+    wanted, chance = round["token"]["text"], row["top"][0]["probability"]
+    assert shown.startswith(f"The head wrote {guess['text']} ({guess['probability']:.2f}); ")
+    assert f"the model wanted {wanted} ({chance:.2f}), and ranked that guess {row['rank']}" in shown
+    assert row["rank"] > 1 and len(row["top"]) == len(guess["top"]) == 3
+
+
 def test_the_numbers_are_the_tokens_counted(tab: Tab):
     trace = tab.run(PROOFREAD.examples[3])
     flat = [state for tokens in tab.rounds() for state, _ in tokens]

@@ -51,7 +51,8 @@ def test_json_is_the_whole_trace(run):
     ids = []
     for r in trace["rounds"]:
         assert {"drafted", "accepted", "token", "kind", "margin", "draft_seconds", "verify_seconds"} <= r.keys()
-        assert all(token.keys() == {"id", "text", "probability"} for token in r["drafted"])
+        assert all(token.keys() == {"id", "text", "probability", "top", "attention"} for token in r["drafted"])
+        assert len(r["rows"]) == len(r["drafted"]) + 1
         ids += [token["id"] for token in r["drafted"][: r["accepted"]]]
         ids += [r["token"]["id"]] if r["token"] else []
     assert ids == trace["token_ids"]

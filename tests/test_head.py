@@ -171,3 +171,15 @@ def test_a_damaged_head_is_refused_in_a_line(tiny, head, tmp_path, damage):
     with pytest.raises(WeightsError) as caught:
         load_head(folder, tiny)
     assert "\n" not in str(caught.value)
+
+
+def test_the_shares_of_attention_are_those_that_it_reads_values_by(tiny, head):
+    """Values weighed by the shares, per KV head of its group, are what the fused attention gives."""
+    mx.random.seed(3)
+    attention = head.layers[0].self_attn
+    x, keys, values = mx.random.normal((1, 1, 64)), mx.random.normal((1, 2, 9, 16)), mx.random.normal((1, 2, 9, 16))
+    shares = attention.shares(x, keys, offset=9)  # (1, 4, 1, 9)
+    assert np.allclose(np.array(shares.sum(axis=-1)), 1, atol=1e-6)
+    read = mx.concatenate([shares[:, h : h + 1] @ values[:, h // 2 : h // 2 + 1] for h in range(4)], axis=1)
+    expected = attention(x, keys, values, offset=9, mask=None)
+    assert np.allclose(np.array(attention.o_proj(read.reshape(1, 1, -1))), np.array(expected), atol=1e-5)

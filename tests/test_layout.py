@@ -20,7 +20,7 @@ ORDER = [
     *("events", "tasks", "profiles", "blas", "weights", "accept", "jsonl"),
     *("metrics", "request", "trace"),
     *("kv", "prompt", "convert"),
-    *("backbone", "bound", "head", "standalone", "probe"),
+    *("backbone", "bound", "head", "standalone", "probe", "inspection"),
     *("drafters", "drafters.base", "drafters.vocabulary", "drafters.lookup", "drafters.mtp", "drafters.auto"),
     *("drafters.standalone", "costs", "drafters.paced"),
     *("decode",),

@@ -3,118 +3,20 @@
 from __future__ import annotations
 
 import re
-import sys
-import threading
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from typing import Any, cast
+from collections.abc import Callable
+from typing import cast
 
 import pytest
-from playwright.sync_api import BrowserContext
-from tab import END, Tab, free_port, needs_browser, shots
+from playwright.sync_api import BrowserContext, Page, expect
+from tab import END, Tab, needs_browser, shots
+from theatre import WRONG, Script, script, stage, theatre
 
 from mtp_mlx.engine import Engine
-from mtp_mlx.events import Done, Draft, Event, Prefilled, Round
 from mtp_mlx.pipeline import Pipeline
-from mtp_mlx.request import Request
-from mtp_mlx.trace import Trace
 from mtp_mlx.ui import page as pages
-from mtp_mlx.ui import serve
 
 pytestmark = needs_browser
-
-WRONG = sys.maxunicode + 1
-
-
-@dataclass
-class Script:
-    """A pipeline that writes what it is asked, and drafts two right characters and ``wrong`` twice."""
-
-    wrong: str = "☓"
-    warning: str | None = None
-    failure: str | None = None
-    gate: threading.Event = field(default_factory=threading.Event)  # closed: a run waits after each draft
-
-    def start(self, request: Request, *, cancelled: Callable[[], bool]) -> Script._Run:
-        trace = Trace(
-            task=request.task,
-            drafter=request.drafter,
-            width=request.width,
-            draft_length=request.draft_length or 0,
-            max_tokens=len(request.text),
-            decode=lambda ids: "".join(self.wrong if i == WRONG else chr(i) for i in ids),
-            eos=frozenset(),
-        )
-        return Script._Run(self, request, trace, cancelled)
-
-    @dataclass
-    class _Run:
-        script: Script
-        request: Request
-        trace: Trace
-        cancelled: Callable[[], bool]
-
-        def __iter__(self) -> Iterator[tuple[Event, str]]:
-            for event in self.events():
-                if self.script.warning:
-                    self.trace.warn("test", self.script.warning)
-                yield event, self.trace.add(event)
-
-        def events(self) -> Iterator[Event]:
-            yield Prefilled(7, 0.0)
-            for i in range(0, len(self.request.text), 4):
-                if self.cancelled():
-                    yield Done("stopped")
-                    return
-                ids = tuple(map(ord, self.request.text[i : i + 4]))
-                drafted = (*ids[:2], WRONG, WRONG)
-                yield Draft(drafted, (0.5,) * len(drafted))
-                while not self.script.gate.wait(0.05) and not self.cancelled():
-                    pass
-                if self.script.failure:
-                    raise RuntimeError(self.script.failure)
-                if len(ids) < 3:
-                    yield Round(ids, (), len(ids), None, "end", 1.0, 0.01, 0.1)
-                else:
-                    yield Round(drafted, (), 2, ids[2], "correction", 1.0, 0.01, 0.1)
-                if len(ids) == 4:
-                    yield Round((), (), 0, ids[3], "plain", 1.0, 0.0, 0.1)
-            yield Done("budget")
-
-
-@pytest.fixture(scope="module")
-def theatre() -> Iterator[tuple[Script, str]]:
-    """A script and the address where it is played."""
-    script = Script()
-    engine = Engine(lambda _: cast(Pipeline, script))
-    blocks = pages.build(engine, has_head=True)
-    yield script, serve.launch(blocks, "127.0.0.1", free_port())
-    blocks.close(verbose=False)
-    engine.close()
-
-
-@pytest.fixture
-def script(theatre: tuple[Script, str]) -> Iterator[Script]:
-    script, _ = theatre
-    vars(script).update(vars(Script()))
-    script.gate.set()
-    yield script
-    script.gate.set()
-
-
-@pytest.fixture
-def stage(script: Script, theatre: tuple[Script, str], browser: BrowserContext) -> Iterator[Callable[..., Tab]]:
-    """Opens tabs over the script."""
-    tabs: list[Tab] = []
-
-    def open_tab(**options: Any) -> Tab:
-        tabs.append(Tab(browser, theatre[1], **options))
-        return tabs[-1]
-
-    yield open_tab
-    for tab in tabs:
-        tab.page.close()
-        assert tab.errors == [] and tab.dialogs == []
+__all__ = ["script", "stage", "theatre"]  # fixtures
 
 
 @pytest.mark.parametrize(
@@ -167,11 +69,143 @@ def test_a_draft_waits_in_sight_and_is_judged_all_at_once(stage: Callable[..., T
     ]
 
 
+def opened(page: Page) -> str:
+    return page.locator(".detail .why").inner_text().replace("\n", "")
+
+
+def test_a_token_opens_to_what_stands_behind_it(stage: Callable[..., Tab]):
+    tab = stage()
+    tab.run("abcd")
+    chips = tab.page.locator(".round").first.locator(".token")
+    wanted = {
+        0: "The head wrote a (0.50), and the model wanted the same (0.75).",
+        2: "The head wrote ☓ (0.50); the model wanted c (0.75), and ranked that guess 2nd.",
+        3: "Not read: after a wrong guess",
+        4: "The model’s own token, c (0.75), in place of the first wrong guess.",
+    }
+    for place, sentence in wanted.items():
+        chips.nth(place).click()
+        assert opened(tab.page).startswith(sentence)
+        assert chips.nth(place).get_attribute("aria-expanded") == "true"
+        assert tab.page.locator(".detail").count() == 1
+    chips.nth(2).click()
+    facts = tab.page.locator(".detail .facts div").all_inner_texts()
+    assert [fact.split("\n")[1] for fact in facts] == [
+        f"{WRONG}",
+        "3 of 4",
+        "50 %",
+        "25 %",
+        "2",
+        "1.50, between the model’s two largest logits here",
+    ]
+    tops = [table.locator("th").all_inner_texts() for table in tab.page.locator(".bars").all()]
+    assert tops == [["☓"], ["c", "☓"]]
+    chips.nth(2).click()
+    assert tab.page.locator(".detail").count() == 0
+
+
+def test_keys_walk_the_tokens_with_one_stop_a_row(stage: Callable[..., Tab]):
+    tab = stage()
+    tab.run("abcdefgh")
+    assert tab.page.locator(".round .token[tabindex='0']").count() == tab.page.locator(".round").count() == 4
+    here = """[...document.querySelectorAll(".round")].flatMap((round, i) =>
+        [...round.querySelectorAll(".token")].flatMap((t, j) => (t === document.activeElement ? [i, j] : [])))"""
+    tab.page.locator(".round .token").first.focus()
+    for key, place in {"ArrowRight": [0, 1], "End": [0, 4], "ArrowDown": [1, 0], "Home": [1, 0]}.items():
+        tab.page.keyboard.press(key)
+        assert tab.page.evaluate(here) == place
+    tab.page.keyboard.press("Enter")
+    assert opened(tab.page).startswith("Nothing was guessed here")
+    tab.page.keyboard.press("ArrowUp")
+    assert opened(tab.page).startswith("The head wrote a")
+    tab.page.keyboard.press("Escape")
+    assert tab.page.locator(".detail").count() == 0
+    assert tab.page.evaluate(here) == [0, 0]
+    tab.page.keyboard.press("Tab")
+    assert tab.page.evaluate(here) == [1, 0]
+
+
+def test_a_touch_opens_a_token(theatre: tuple[Script, str], script: Script, browser: BrowserContext):
+    assert browser.browser
+    touch = browser.browser.new_context(has_touch=True, is_mobile=True)
+    tab = Tab(touch, theatre[1], width=390)
+    tab.run("abcd")
+    tab.page.locator(".round .rejected").first.tap()
+    assert "ranked that guess 2nd" in opened(tab.page)
+    touch.close()
+
+
+def test_where_the_head_looked_is_tinted_layer_by_layer(stage: Callable[..., Tab]):
+    tab = stage()
+    tab.run("abcdefgh")
+    tab.page.locator(".round").nth(2).locator(".accepted").first.click()
+    tinted = tab.page.locator(".tinted")
+    assert tinted.inner_text() == "^say:abcd"
+    shares = "(n) => [...n.children].map((t) => [t.textContent, t.style.getPropertyValue('--share'), t.title])"
+    assert [t for t in tinted.evaluate(shares) if t[2]] == [
+        ["^", "0%", "50 %"],
+        ["s", "15%", "10 %"],
+        ["a", "60%", "40 %"],
+    ]
+    assert "Most at: a 40 %, s 10 %, and 50 % rests" in tab.page.locator(".attention").inner_text()
+    tab.page.get_by_label("head layer 1").focus()
+    tab.page.keyboard.press("ArrowDown")
+    assert [t for t in tinted.evaluate(shares) if t[2]] == [["y", "60%", "100 %"]]
+    expect(tab.page.get_by_label("head layer 2")).to_be_focused()
+    tab.page.locator(".round").nth(2).locator(".correction").click()  # the model's own: no head looked
+    assert tinted.count() == 0
+
+
+def test_results_of_another_text_say_so(stage: Callable[..., Tab]):
+    tab = stage()
+    note = tab.page.locator("[data-part=stale]")
+    tab.page.get_by_label("Text").fill("before any run")
+    expect(note).to_be_hidden()
+    tab.run("abcd")
+    expect(note).to_be_hidden()
+    tab.page.get_by_label("Text").fill("abcde")
+    expect(note).to_be_visible()
+    tab.page.get_by_label("Text").fill("abcd")
+    expect(note).to_be_hidden()
+    tab.choose("Summarize notifications")
+    expect(note).to_be_visible()
+    tab.run("xyz")
+    expect(note).to_be_hidden()
+
+
+def test_run_and_stop_are_there_when_they_can_do_something(stage: Callable[..., Tab], script: Script):
+    script.gate.clear()
+    tab = stage()
+    run, stop = tab.page.locator("#run"), tab.page.locator("#stop")
+    expect(stop).to_be_disabled()
+    run.focus()
+    tab.page.keyboard.press("Enter")
+    expect(run).to_be_disabled()
+    expect(stop).to_be_focused()
+    script.gate.set()
+    tab.wait("done")
+    expect(run).to_be_focused()
+    expect(stop).to_be_disabled()
+
+
+def test_the_charts_count_what_the_passes_show(stage: Callable[..., Tab]):
+    tab = stage()
+    tab.run("abcdefgh")
+    bars = [text.split() for text in tab.page.locator(".positions li").all_inner_texts()]
+    assert bars == [["100", "%", "1"], ["100", "%", "2"], ["0", "%", "3"], ["0", "%", "4"]]
+    assert tab.part("verifyTime") == "checking 0.40 s" and tab.part("draftTime") == "guessing 0.02 s"
+    blocks = tab.page.locator("[data-part=verifying]").get_attribute("d") or ""
+    assert blocks.count("M") == 4
+
+
 def test_a_second_run_takes_the_place_of_the_first(stage: Callable[..., Tab], script: Script):
     script.gate.clear()
     tab = stage()
     first = tab.run("a first text", until=("running",))
-    tab.run("the second", until=("starting", "queued", "running"))
+    expect(tab.page.locator("#run")).to_be_disabled()
+    tab.page.get_by_label("Text").fill("the second")
+    tab.page.keyboard.press("Shift+Enter")
+    tab.wait("starting", "queued", "running", but=first["run"])
     script.gate.set()
     second = tab.wait(*END, but=first["run"])
     assert second["status"] == "done" and tab.part("text") == "the second"
@@ -233,7 +267,8 @@ def test_a_narrow_screen_shows_all_of_it(stage: Callable[..., Tab], scheme: str)
         "(n) => { const s = getComputedStyle(n); return [s.borderTopStyle, s.borderTopColor, s.color, s.transition]; }"
     )
     border = {"light": "rgb(0, 114, 178)", "dark": "rgb(86, 180, 233)"}[scheme]
-    assert chip.evaluate(style) == ["solid", border, "rgb(26, 26, 26)", "none"]
+    ink = {"light": "rgb(26, 26, 26)", "dark": "rgb(242, 242, 242)"}[scheme]
+    assert chip.evaluate(style) == ["solid", border, ink, "none"]
     tab.page.screenshot(path=shots(f"narrow-{scheme}.png"), full_page=True)
 
 

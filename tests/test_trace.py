@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mlx_lm.tokenizer_utils import TokenizerWrapper
 
-from mtp_mlx.events import Done, Draft, Prefilled, Reason, Round
+from mtp_mlx.events import Done, Draft, Guess, Inspection, Prefilled, Reason, Round, Row
 from mtp_mlx.prompt import encode_text
 from mtp_mlx.trace import FAULT_AFTER, Trace
 
@@ -151,18 +151,47 @@ def test_a_round_as_people_read_it(tokenizer: TokenizerWrapper):
     assert shown["rounds"] == [
         {
             "drafted": [
-                {"id": 9690, "text": tokenizer.decode([9690]), "probability": None},
-                {"id": 28, "text": tokenizer.decode([28]), "probability": None},
+                {"id": 9690, "text": tokenizer.decode([9690]), "probability": None, "top": [], "attention": []},
+                {"id": 28, "text": tokenizer.decode([28]), "probability": None, "top": [], "attention": []},
             ],
             "accepted": 1,
             "token": {"id": 5356, "text": tokenizer.decode([5356])},
             "kind": "correction",
+            "added": tokenizer.decode([9690, 5356]),
             "margin": 0.75,
+            "rows": [],
             "draft_seconds": 0.1,
             "verify_seconds": 0.2,
         }
     ]
     assert shown["token_ids"] == [9690, 5356]
+
+
+def test_what_was_looked_at_belongs_to_the_round_that_follows(tokenizer: TokenizerWrapper):
+    trace = new(tokenizer)
+    trace.add(Draft((9690,), (0.5,), 0.1))
+    row = Row(((5356, 0.12345678), (9690, 0.1)), 0.1234567, 2, 0.1)
+    guess = Guess(((9690, 0.5), (28, 0.25)), (((0, 0.25004), (7, 0.5)), ()))
+    trace.add(Inspection((guess,), (row, row)))
+    assert trace.rounds == [] and trace.text == ""
+    trace.add(Round((9690,), (0.5,), 0, 5356, "correction", 0.75, 0.1, 0.2))
+    (round,) = trace.to_json()["rounds"]
+    (token,) = round["drafted"]
+    assert token["attention"] == [[[0, 0.25], [7, 0.5]], []]
+    assert [(choice["id"], choice["probability"]) for choice in token["top"]] == [(9690, 0.5), (28, 0.25)]
+    assert [row["top"][0] for row in round["rows"]] == 2 * [
+        {"id": 5356, "text": tokenizer.decode([5356]), "probability": 0.1235}
+    ]
+    assert (round["rows"][0]["margin"], round["rows"][0]["rank"], round["rows"][0]["probability"]) == (0.1235, 2, 0.1)
+    trace.add(round_of([5]))
+    assert trace.rounds[1]["rows"] == []
+
+
+@given(text=unicode, lengths=cuts)
+def test_what_rounds_add_is_the_text(tokenizer: TokenizerWrapper, text: str, lengths: list[int]):
+    trace = new(tokenizer)
+    play(trace, cut(encode_text(tokenizer, text), lengths))
+    assert text.startswith("".join(round["added"] for round in trace.rounds))
 
 
 def test_json_does_not_change_when_the_run_goes_on(tokenizer: TokenizerWrapper):

@@ -8,7 +8,7 @@ from operator import mul
 
 from mtp_mlx.drafters.base import Context, Drafter
 from mtp_mlx.drafters.lookup import LookupDrafter
-from mtp_mlx.events import Draft
+from mtp_mlx.events import Draft, Guess
 
 
 class AutoDrafter(Drafter):
@@ -35,6 +35,10 @@ class AutoDrafter(Drafter):
         own = self.head.draft(context, length)
         drafts = [own, *(self.spliced(context, own, j, length) for j in range(length))]
         return max(drafts, key=expected)  # the head's own where two are equal
+
+    def look(self, context: Context, draft: Draft) -> tuple[Guess, ...]:
+        """What the head says, of copied tokens too."""
+        return self.head.look(context, draft)
 
     def spliced(self, context: Context, own: Draft, j: int, length: int) -> Draft:
         """The first j tokens of ``own``, then what followed them and the text before them when they came last."""

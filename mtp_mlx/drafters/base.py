@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import mlx.core as mx
 
-from mtp_mlx.events import Draft, Round
+from mtp_mlx.events import Draft, Guess, Round
 from mtp_mlx.kv import KV
 
 
@@ -38,6 +38,10 @@ class Drafter:
     def draft(self, context: Context, length: int) -> Draft:
         """At most ``length`` ids to follow ``context.tokens``."""
         return Draft()
+
+    def look(self, context: Context, draft: Draft) -> tuple[Guess, ...]:
+        """What stood behind a draft that was just made, token by token; called only for people to look at."""
+        return tuple(Guess() for _ in draft.ids)
 
     def observe(self, context: Context, outcome: Round) -> None:
         """The verify pass has judged the draft; ``context`` is already moved on."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from mtp_mlx.costs import Costs
 from mtp_mlx.drafters.base import Context, Drafter
-from mtp_mlx.events import Draft, Round
+from mtp_mlx.events import Draft, Guess, Round
 
 MEMORY = 0.98  # what a round counts for, one round later: fifty rounds or so are remembered
 TRUST = 2.0  # how many rounds the chances that were measured beforehand count for
@@ -41,6 +41,9 @@ class PacedDrafter(Drafter):
     def draft(self, context: Context, length: int) -> Draft:
         length = self.costs.best_length(self.chances, width=self.width, most=min(length, len(self.before)))
         return self.drafter.draft(context, length) if length else Draft()
+
+    def look(self, context: Context, draft: Draft) -> tuple[Guess, ...]:
+        return self.drafter.look(context, draft)
 
     def observe(self, context: Context, outcome: Round) -> None:
         self.drafter.observe(context, outcome)

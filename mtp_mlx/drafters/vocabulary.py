@@ -50,9 +50,15 @@ class DraftVocabulary:
         parts = [self._rows] if self._own_rows is None else [self._rows, self._own_rows]
         return mx.concatenate([y @ rows.T for rows in parts], axis=-1)
 
+    def candidates(self, y: mx.array) -> tuple[mx.array, mx.array]:
+        """(dim,) → the ids that may follow, (n,), and their logits, (n,)."""
+        return self.ids, self.logits(y)
+
     def best(self, y: mx.array) -> tuple[mx.array, mx.array]:
         """(dim,) → the most probable id, (1,), and its probability, ()."""
-        return _best(self.ids, self.logits(y))
+        ids, logits = self.candidates(y)
+        best = mx.argmax(logits)
+        return ids[best][None], mx.exp(logits[best] - mx.logsumexp(logits))
 
 
 class CentroidVocabulary(DraftVocabulary):
@@ -84,17 +90,12 @@ class CentroidVocabulary(DraftVocabulary):
         own = np.isin(np.array(self._cluster_ids), list(tokens))  # are candidates already
         self._taken = mx.array(np.where(own, -np.inf, 0).astype(np.float32))  # (clusters, CLUSTER)
 
-    def best(self, y: mx.array) -> tuple[mx.array, mx.array]:
+    def candidates(self, y: mx.array) -> tuple[mx.array, mx.array]:
         nearest = min(NEAREST, len(self._clusters))
         near = mx.argpartition(-(self._centroids @ y), nearest - 1)[:nearest]
         others = (self._clusters[near] @ y + self._taken[near]).flatten()  # (NEAREST · CLUSTER,)
         ids = mx.concatenate([self.ids, self._cluster_ids[near].flatten()])
-        return _best(ids, mx.concatenate([self.logits(y), others]))
-
-
-def _best(ids: mx.array, logits: mx.array) -> tuple[mx.array, mx.array]:
-    best = mx.argmax(logits)
-    return ids[best][None], mx.exp(logits[best] - mx.logsumexp(logits))
+        return ids, mx.concatenate([self.logits(y), others])
 
 
 def make_vocabulary(ids: mx.array, backbone: Backbone, *, frequent: int | None) -> DraftVocabulary:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import threading
 import time
 from collections.abc import Iterator
@@ -19,7 +20,23 @@ from mtp_mlx.profiles import Profile, human, profiles
 from mtp_mlx.request import DRAFT_LENGTH, WIDTH, Request
 from mtp_mlx.tasks import PROOFREAD, TASKS
 
-HERE = Path(__file__).parent
+RECORDED = Path(__file__).parents[2] / "assets" / "traces"
+BROWSER = Path(__file__).parent / "browser"
+# What runs in the browser, in this order in one scope.
+SCRIPTS = (
+    "words",
+    "dom",
+    "film",
+    "attention",
+    "detail",
+    "passes",
+    "numbers",
+    "player",
+    "race",
+    "check",
+    "files",
+    "main",
+)
 TITLE = "Frozen multi-token prediction"
 INTRO = """# A frozen model, writing in fewer passes
 
@@ -41,6 +58,10 @@ PROFILE_HELP = (
 )
 CSS = ".gradio-container .main.fillable.app { max-width: 80rem; }"
 EMPTY = "the text is empty: write something first"
+# The trace says that it is of another text than the one in the form.
+TYPED = """(task, text) => {
+    document.querySelector(".mtp")?.dispatchEvent(new CustomEvent("typed", { detail: { task, text } }));
+}"""
 QUIET: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
 
 
@@ -65,7 +86,8 @@ class Desk:
             self._cancel(request)
             name = {"run": next(self._numbers)}
             if text.strip():
-                wanted = Request(task, text, drafter=drafter, draft_length=int(draft_length), profile=profile)
+                options = {"drafter": drafter, "draft_length": int(draft_length), "profile": profile}
+                wanted = Request(task, text, **options, inspect=True)
                 job = self._jobs[request.session_hash] = self._engine.submit(wanted)
         if job is None:
             yield {"status": "failed", "message": EMPTY} | name
@@ -77,6 +99,22 @@ class Desk:
                 return
             if job.said.empty():  # else the browser is behind, and gets the newer one
                 yield news | name
+
+    def race(
+        self, task: str, text: str, drafter: str, draft_length: int, profile: str, request: gr.Request
+    ) -> Iterator[dict[str, Any]]:
+        """Plain decode of a text, then the drafter's; the last news of that one has plain decode's as its rival."""
+        options = (int(draft_length), profile, request)
+        rival = None
+        for lane, name in enumerate(("plain", drafter), start=1):
+            news: dict[str, Any] = {}
+            for news in self.run(task, text, name, *options):
+                done = news["status"] == "done"
+                if not done or rival:
+                    yield news | {"lane": lane} | ({"rival": rival} if done else {})
+            if news.get("status") != "done":
+                return
+            rival = news
 
     def stop(self, request: gr.Request) -> None:
         """Stop the run of a tab, if it has one; it frees the model within a round."""
@@ -124,7 +162,8 @@ def build(engine: Engine, *, has_head: bool) -> gr.Blocks:
                 )
                 with gr.Row():
                     run = gr.Button("Run", variant="primary", min_width=100, elem_id="run")
-                    stop = gr.Button("Stop", min_width=100, elem_id="stop")
+                    stop = gr.Button("Stop", interactive=False, min_width=100, elem_id="stop")
+                race = gr.Button("Race against plain decode", size="sm", elem_id="race")
                 _examples(task, text)
                 first, info = ("mtp", does) if has_head else ("lookup", NO_HEAD)
                 drafter = gr.Radio(drafters, value=first, label="Drafter", info=info)
@@ -140,24 +179,31 @@ def build(engine: Engine, *, has_head: bool) -> gr.Blocks:
             with gr.Column(scale=7, min_width=300):
                 trace = gr.HTML(
                     elem_id="trace",
-                    html_template=(HERE / "trace.html").read_text("utf-8"),
-                    css_template=(HERE / "trace.css").read_text("utf-8"),
-                    js_on_load=(HERE / "trace.js").read_text("utf-8"),
+                    html_template=_read("page.html"),
+                    css_template=_read("look.css"),
+                    js_on_load=_read(*(f"{name}.js" for name in SCRIPTS)),
                     apply_default_css=False,
+                    recorded=[json.loads(path.read_text("utf-8")) for path in sorted(RECORDED.glob("*.json"))],
                 )
         task.change(_retitle, task, text, queue=False, **QUIET)
-        gr.on(
-            [run.click, text.submit],
-            desk.run,
-            [task, text, drafter, draft_length, profile],
-            trace,
-            trigger_mode="multiple",  # a second Run replaces the first
-            concurrency_limit=None,  # the engine queues, and says so
-            **QUIET,
-        )
+        gr.on([task.change, text.change], inputs=[task, text], js=TYPED, queue=False, **QUIET)
+        for triggers, act in (([run.click, text.submit], desk.run), ([race.click], desk.race)):
+            gr.on(
+                triggers,
+                act,
+                [task, text, drafter, draft_length, profile],
+                trace,
+                trigger_mode="multiple",  # a second Run replaces the first
+                concurrency_limit=None,  # the engine queues, and says so
+                **QUIET,
+            )
         stop.click(desk.stop, queue=False, **QUIET)
         page.unload(desk.stop)
     return page
+
+
+def _read(*names: str) -> str:
+    return "\n".join((BROWSER / name).read_text("utf-8") for name in names)
 
 
 def _hint(task: str) -> str:

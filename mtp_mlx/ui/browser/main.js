@@ -1,0 +1,96 @@
+// Draws what the server says of a run (see mtp_mlx/trace.py) as it comes, unless a recorded trace is on show.
+const BUSY = ["starting", "queued", "loading", "running"];
+const shown = { run: -1, recorded: false }; // the number of the run, 0 before the first one
+let live = new Film({ status: "idle" });
+
+function draw() {
+  const news = props.value || { status: "idle" };
+  const number = news.run ?? 0;
+  if (number < shown.run) return; // a newer run has replaced it: what it still says is not shown
+  if (number > shown.run) {
+    Object.assign(shown, { run: number, recorded: false });
+    live = new Film({ ...news, rounds: [] });
+    part.stale.hidden = part.origin.hidden = part.fileError.hidden = true;
+    load(live);
+    startRace(null);
+    if (number) show();
+  }
+  root.trace = news;
+  live.trace = news;
+  // A copy of what is new, once: what the framework hands out is watched at every access.
+  live.add(JSON.parse(JSON.stringify((news.rounds ?? []).slice(live.rounds.length))));
+  live.pending = [...(news.pending ?? [])];
+  busy(BUSY.includes(news.status));
+  if (!shown.recorded) refresh();
+  if (news.rival && !race.films.length) startRace(JSON.parse(JSON.stringify([news.rival, news])));
+  announce(news);
+}
+
+// The page as it was after some moments of a film.
+function drawAt(film, moment) {
+  const { trace } = film;
+  const position = film.at(moment);
+  root.dataset.status = trace.status;
+  root.toggleAttribute("data-replay", moment < film.length);
+  say(part.status, moment < film.length ? words.replayed(position.done, film.rounds.length) : statusLine(trace));
+  say(part.text, film.text(position));
+  drawPasses(film, position);
+  drawNumbers(film, position.done);
+  drawWarnings(trace.warnings ?? []);
+}
+
+function drawWarnings(warnings) {
+  part.warnings.hidden = warnings.length === 0;
+  part.warnings.replaceChildren(...warnings.map((line) => make("li", "", `⚠ ${line}`)));
+}
+
+// On a narrow screen the trace is below the form: bring a new run into view.
+function show() {
+  const { top } = root.getBoundingClientRect();
+  if (top < 0 || top > window.innerHeight - 100) root.scrollIntoView();
+}
+
+// Run while nothing runs, Stop while something does; the focus does not fall between them.
+function busy(is) {
+  const [run, stop, race] = ["run", "stop", "race"].map((id) => document.getElementById(id));
+  if (!run || !stop || !race) return;
+  const focus = document.activeElement;
+  [run.disabled, race.disabled, stop.disabled] = [is, is, !is];
+  if (is && (focus === run || focus === race)) stop.focus({ preventScroll: true });
+  if (!is && focus === stop) run.focus({ preventScroll: true });
+}
+
+function statusLine(trace) {
+  const line = standing(trace);
+  return trace.lane && !trace.rival ? words.measuring(trace.lane, line) : line;
+}
+
+function standing(trace) {
+  const { status, finish, prompt_tokens, message, place, max_tokens: most } = trace;
+  const tokens = trace.stats ? words.tokens(trace.stats.tokens) : "";
+  if (status === "running") return prompt_tokens ? words.status.running({ tokens, most }) : words.status.reading;
+  if (status === "done") return words.status[finish]({ tokens, most });
+  if (status === "stopped") return trace.stats ? words.status.stopped({ tokens }) : words.status.stoppedEarly;
+  const line = words.status[status] ?? status;
+  return typeof line === "string" ? line : line({ message, place });
+}
+
+// A screen reader hears one sentence a round, and where the run stands.
+function announce(trace) {
+  const round = live.rounds.at(-1);
+  if (trace.status === "done") say(part.live, `${statusLine(trace)} ${trace.text}`);
+  else if (trace.status !== "running" || !round) say(part.live, statusLine(trace));
+  else {
+    const { accepted: kept, drafted, added: text } = round;
+    say(part.live, words.heard({ pass: live.rounds.length, kept, drafted: drafted.length, text }));
+  }
+}
+
+root.addEventListener("typed", ({ detail }) => {
+  const { input, task } = live.trace;
+  part.stale.hidden = shown.recorded || input === undefined || (input === detail.text && task === detail.task);
+});
+
+sayWords();
+watch("value", draw);
+draw();

@@ -1,0 +1,73 @@
+"""The race: two decodes of one text on one clock, a verdict by ids, and a slow-down that is called one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from playwright.sync_api import expect
+from tab import END, Tab, needs_browser, shots
+from theatre import Script, script, stage, theatre
+
+pytestmark = needs_browser
+__all__ = ["script", "stage", "theatre"]  # fixtures
+
+
+def raced(tab: Tab, text: str) -> None:
+    before = tab.page.evaluate("document.querySelector('.mtp').trace.run")
+    tab.page.get_by_label("Text").fill(text)
+    tab.page.click("#race")
+    tab.wait("done", but=before)
+    expect(tab.page.locator("[data-part=verdict]")).to_be_visible()
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"plain_seconds": 0.1}, ["all 4 token ids are equal", "2 passes instead of 4, and 1.90 times as fast."]),
+        ({"plain_seconds": 0.01}, ["all 4 token ids are equal", "and 0.19 times as fast: slower"]),
+        ({"plain_end": "!"}, ["differ from token 5 on"]),
+    ],
+)
+def test_the_verdict_is_the_measurement(stage: Callable[..., Tab], script: Script, options: dict, said: list[str]):
+    vars(script).update(options)
+    tab = stage()
+    raced(tab, "abcd")
+    for sentence in said:
+        assert sentence in tab.part("verdict")
+
+
+def test_both_run_on_one_clock(stage: Callable[..., Tab]):
+    """Plain decode writes a token each tenth of a second; the other two and a correction at 0.11, the last at 0.21."""
+    tab = stage()
+    raced(tab, "abcd")
+    scrub = tab.page.locator("[data-part=raceScrub]")
+    for clock, plain, other in [("0", "", ""), ("0.15", "a", "abc"), ("0.25", "ab", "abcd"), ("0.4", "abcd", "abcd")]:
+        scrub.fill(clock)
+        assert tab.page.locator(".lanes .text").all_inner_texts() == [plain, other]
+    counters = tab.page.locator(".lanes .count").all_inner_texts()
+    assert counters == ["4 passes, 4 tokens, 0.40 s – done", "2 passes, 4 tokens, 0.21 s – done"]
+    tab.page.screenshot(path=shots("race.png"), full_page=True)
+    tab.run("xyz")
+    expect(tab.page.locator("[data-part=race]")).to_be_hidden()
+
+
+def test_stop_ends_a_race_in_its_first_lane_too(stage: Callable[..., Tab], script: Script):
+    script.gate.clear()
+    tab = stage()
+    tab.page.get_by_label("Text").fill("abcd")
+    tab.page.click("#race")
+    tab.wait("running")
+    expect(tab.page.locator("#race")).to_be_disabled()
+    tab.page.click("#stop")
+    assert tab.wait(*END)["status"] == "stopped"
+    expect(tab.page.locator("#race")).to_be_enabled()
+    assert tab.page.locator("[data-part=race]").is_hidden()
+
+
+def test_a_race_over_nothing_says_so(stage: Callable[..., Tab]):
+    tab = stage()
+    tab.page.get_by_label("Text").fill(" ")
+    tab.page.click("#race")
+    assert tab.wait(*END)["status"] == "failed"
+    assert "the text is empty" in tab.part("status")
