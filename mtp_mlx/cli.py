@@ -7,7 +7,7 @@ import json
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -116,7 +116,8 @@ def parser() -> argparse.ArgumentParser:
     batch.add_argument("--no-timings", action="store_true", help="leave out seconds: the same bytes every time")
     batch.add_argument("--quiet", action="store_true", help="no progress and no summary")
     batch.add_argument("--json-log", action="store_true", help="progress and summary as JSON lines")
-    batch.set_defaults(command=_batch)
+    batch.add_argument("--batch", type=_positive, default=1, metavar="B", help="texts to decode at once, at most (1)")
+    batch.set_defaults(command=_batch, width=None)
 
     train = commands.add_parser("train", help="train an MTP head on a frozen backbone")
     train.add_argument(
@@ -356,16 +357,20 @@ def _shown(value: object) -> str:
 
 
 def _batch(arguments: argparse.Namespace) -> int:
-    from mtp_mlx.batch.command import batch
+    from mtp_mlx.batch.command import answer
 
-    options = {name: getattr(arguments, name) for name in ("drafter", "draft_length", "width", "max_tokens", "profile")}
-    return batch(
+    options = {name: getattr(arguments, name) for name in ("drafter", "draft_length", "max_tokens", "profile")}
+    request = Request(task=arguments.task, text="", width=arguments.width or WIDTH, **options)
+    if arguments.width is None and arguments.batch > 1:  # rows that are not used are cheap in a small pass only
+        request = replace(request, width=max(2, request.drafts + 1))
+    return answer(
         arguments.input,
         arguments.output,
-        Request(task=arguments.task, text="", **options),
+        request,
         load=lambda: _load(arguments),
         folders={name: getattr(arguments, name) for name in ("backbone", "head", "standalone")},
-        **{name: getattr(arguments, name) for name in ("format", "field", "into", "row_by_row", "quiet", "json_log")},
+        **{name: getattr(arguments, name) for name in ("format", "field", "into", "batch", "quiet", "json_log")},
+        row_by_row=arguments.row_by_row,
         timings=not arguments.no_timings,
     )
 

@@ -3,6 +3,7 @@
 import gzip
 import io
 import json
+import multiprocessing
 import random
 import signal
 import subprocess
@@ -17,6 +18,8 @@ from mtp_mlx.cli import main
 from mtp_mlx.pipeline import Pipeline
 
 ROOT = Path(__file__).resolve().parent.parent
+PROCESSES = multiprocessing.get_context("forkserver")  # imports once, then forks before anything is computed
+PROCESSES.set_forkserver_preload(["conftest"])
 QUICK = ("--drafter", "lookup", "--max-tokens", "4", "--width", "2")
 
 
@@ -109,24 +112,23 @@ def test_what_cannot_be_is_refused_in_a_line(run, tmp_path, source):
     assert (tmp_path / "there.jsonl").read_text() == "mine"
 
 
-def start(tiny, source, output):
-    words = ["batch", "proofread", str(source), str(output), "--backbone", str(tiny.path), *QUICK, "--no-timings"]
-    code = [sys.executable, "-m", "mtp_mlx", *words]
-    return subprocess.Popen(code, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+def words(tiny, source, output):
+    return ["batch", "proofread", str(source), str(output), "--backbone", str(tiny.path), *QUICK, "--no-timings"]
 
 
-def wait_for_rows(process, output):
+def wait_for_rows(alive, output):
     """Until a row is recorded, or the run has ended."""
     journal = output.with_name(f"{output.name}.partial") / "rows-0.jsonl"
     size = journal.stat().st_size if journal.exists() else 0
-    while process.poll() is None and not (journal.exists() and journal.stat().st_size > size):
+    while alive() and not (journal.exists() and journal.stat().st_size > size):
         time.sleep(0.005)
 
 
 def test_the_first_interrupt_finishes_the_row_in_hand(tiny, tmp_path):
     source, output = rows(tmp_path / "in.jsonl", 400), tmp_path / "out.jsonl"
-    process = start(tiny, source, output)
-    wait_for_rows(process, output)
+    code = [sys.executable, "-m", "mtp_mlx", *words(tiny, source, output)]
+    process = subprocess.Popen(code, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    wait_for_rows(lambda: process.poll() is None, output)
     process.send_signal(signal.SIGINT)
     _, err = process.communicate()
     assert process.returncode == 130
@@ -146,18 +148,17 @@ def test_killed_at_random_moments_nothing_is_lost_or_doubled(tiny, run, tmp_path
     seed = random.randrange(1 << 30)
     draw = random.Random(seed)
     died = 0
-    while died < kills and not output.exists():
-        process = start(tiny, source, output)
-        if draw.random() < 0.9:
-            wait_for_rows(process, output)
-        time.sleep(draw.expovariate(1 / 0.1))
-        process.kill()
-        died += process.wait() == -signal.SIGKILL
-        process.stderr.close()
-    if not output.exists():
-        process = start(tiny, source, output)
-        _, err = process.communicate()
-        assert process.returncode == 0, err
+    while not output.exists():
+        process = PROCESSES.Process(target=main, args=([*words(tiny, source, output), "--quiet"],))
+        process.start()
+        if kill := died < kills:
+            if draw.random() < 0.9:
+                wait_for_rows(process.is_alive, output)
+            time.sleep(draw.expovariate(1 / 0.1))
+            process.kill()
+        process.join()
+        died += process.exitcode == -signal.SIGKILL
+        assert kill or output.exists(), process.exitcode
     assert output.read_bytes() == expected.read_bytes(), f"seed {seed}"
     assert [value["id"] for value in read(output)] == list(range(n))
     assert died >= kills // 2, f"seed {seed}: {died}"

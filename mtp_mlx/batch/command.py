@@ -17,6 +17,7 @@ from mtp_mlx.batch.answers import run
 from mtp_mlx.batch.files import Job, Summary, claim, spool
 from mtp_mlx.batch.progress import Progress
 from mtp_mlx.batch.rows import Source, format_of
+from mtp_mlx.batch.streams import BatchError
 from mtp_mlx.request import Request
 from mtp_mlx.tasks import TASKS
 from mtp_mlx.weights import sha256
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 STOPPED = 130  # the exit code of a command that Ctrl-C ended
 
 
-def batch(
+def answer(
     input: Path,
     output: Path,
     request: Request,
@@ -37,6 +38,7 @@ def batch(
     format: str | None = None,
     field: str = "text",
     into: str = "result",
+    batch: int = 1,
     row_by_row: bool = False,
     timings: bool = True,
     quiet: bool = False,
@@ -52,8 +54,11 @@ def batch(
     Raises:
         BatchError: see ``files.Job``.
     """
+    rank, size, barrier = processes()
     claim(output)
     piped = str(input) == "-"
+    if piped and size > 1:
+        raise BatchError("standard input cannot be shared by several processes: give a file")
     format = format or ("text" if piped else format_of(input))
     source = Source(spool(sys.stdin.buffer, output) if piped else input, format, field, into)
     pipeline = load()
@@ -63,6 +68,7 @@ def batch(
         "prompt": hashlib.sha256(repr(TASKS[request.task]).encode()).hexdigest(),
         **{name: getattr(request, name) for name in ("drafter", "width", "max_tokens", "profile")},
         "draft_length": request.drafts,
+        "batch": batch,
         "row_by_row": row_by_row,
         "timings": timings,
         "backbone": pipeline.backbone.fingerprint,
@@ -71,13 +77,26 @@ def batch(
         **{name: getattr(source, name) for name in ("format", "field", "into")},
     }
     with stopping_gently() as stop:
-        job = Job(source, output, about=about, stopping=stop.is_set)
-        progress = Progress(job.total, done=job.journal.done, quiet=quiet, as_json=json_log)
+        job = Job(source, output, about=about, rank=rank, size=size, barrier=barrier, stopping=stop.is_set)
+        progress = Progress(job.total, done=job.journal.done, quiet=quiet or rank > 0, as_json=json_log)
         try:
-            job.run(lambda texts: run(texts, pipeline=pipeline, request=request, timings=timings), seen=progress.add)
+            job.run(
+                lambda texts: run(
+                    texts,
+                    pipeline=pipeline,
+                    request=request,
+                    batch=batch,
+                    timings=timings,
+                    stopping=stop.is_set,
+                    say=lambda line: None if quiet or rank > 0 else print(f"mtp-mlx: {line}", file=sys.stderr),
+                ),
+                seen=progress.add,
+            )
         finally:
             progress.close()
         summary = job.finish()
+    if rank > 0:
+        return STOPPED if stop.is_set() else 0  # the first process speaks for all
     if summary is None:
         done = f"{job.journal.done:,} of {job.total:,} rows are done"
         print(f"mtp-mlx: stopped, {done}: run the same command again to go on", file=sys.stderr)
@@ -85,6 +104,14 @@ def batch(
     if not quiet:
         print(json.dumps(vars(summary)) if json_log else told(summary, output), file=sys.stderr)
     return 1 if summary.failed else 0
+
+
+def processes() -> tuple[int, int, Callable[[], None]]:
+    """Which of how many processes this is, as MLX's own launcher started them, and what waits for all of them."""
+    import mlx.core as mx
+
+    group = mx.distributed.init()
+    return group.rank(), group.size(), lambda: mx.eval(mx.distributed.all_sum(mx.ones(1), group=group, stream=mx.cpu))
 
 
 def told(summary: Summary, output: Path) -> str:

@@ -20,6 +20,7 @@ class DraftVocabulary:
         """``ids``: (n,) int32."""
         self.backbone = backbone
         self.fixed = ids
+        self.ids, self._own_rows = ids, None
         self._known = set(np.array(ids).tolist())
         self._rows = backbone.output_rows(ids)  # (n, dim)
         mx.eval(self._rows)
@@ -40,6 +41,22 @@ class DraftVocabulary:
         """(..., dim) → (..., ids), in the order of ``ids``."""
         parts = [self._rows] if self._own_rows is None else [self._rows, self._own_rows]
         return mx.concatenate([y @ rows.T for rows in parts], axis=-1)
+
+    def best_of(self, y: mx.array, texts: Sequence[DraftVocabulary | None]) -> tuple[mx.array, mx.array]:
+        """(texts, dim) → the most probable id of each, (texts,), and its probability, (texts,).
+
+        ``texts`` are copies of this vocabulary that have started; the rows that they share are read once for all.
+        """
+        common = y @ self._rows.T  # (texts, n)
+        ids, probabilities = [], []
+        for i, text in enumerate(texts):
+            text = text or self
+            own = text._own_rows
+            logits = common[i] if own is None else mx.concatenate([common[i], y[i] @ own.T])
+            best = mx.argmax(logits)
+            ids.append(text.ids[best])
+            probabilities.append(mx.exp(logits[best] - mx.logsumexp(logits)))
+        return mx.stack(ids), mx.stack(probabilities)
 
     def best(self, y: mx.array) -> tuple[mx.array, mx.array]:
         """(dim,) → the most probable id, (1,), and its probability, ()."""
