@@ -7,11 +7,12 @@ import json
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 from mtp_mlx import __version__, blas, weights
+from mtp_mlx.batch.rows import FORMATS
 from mtp_mlx.profiles import human, profiles
 from mtp_mlx.request import DRAFT_LENGTH, DRAFTERS, WIDTH, Request
 from mtp_mlx.tasks import TASKS
@@ -108,6 +109,21 @@ def parser() -> argparse.ArgumentParser:
     _shape(bench, draft_length="auto")
     _models(bench)
     bench.set_defaults(command=_bench)
+
+    batch = commands.add_parser("batch", help="run a task on every row of a file; goes on where it was stopped")
+    batch.add_argument("task", choices=sorted(TASKS), metavar="TASK", help=" or ".join(sorted(TASKS)))
+    batch.add_argument("input", type=Path, metavar="INPUT", help=".jsonl, .csv or plain text, .gz, .zst; - reads")
+    batch.add_argument("output", type=Path, metavar="OUTPUT", help="a new file, in the format of its name")
+    batch.add_argument("--format", choices=FORMATS, help="what INPUT is (default: by its name; text on standard input)")
+    batch.add_argument("--field", default="text", metavar="NAME", help="the field or column with the text (text)")
+    batch.add_argument("--into", default="result", metavar="NAME", help="the field for the result (result)")
+    _decoding(batch, draft_length=DRAFT_LENGTH)
+    batch.add_argument("--max-tokens", type=_positive, metavar="N", help="the most tokens to write for a row")
+    batch.add_argument("--no-timings", action="store_true", help="leave out seconds: the same bytes every time")
+    batch.add_argument("--quiet", action="store_true", help="no progress and no summary")
+    batch.add_argument("--json-log", action="store_true", help="progress and summary as JSON lines")
+    batch.add_argument("--batch", type=_positive, default=1, metavar="B", help="texts to decode at once, at most (1)")
+    batch.set_defaults(command=_batch, width=None)
 
     train = commands.add_parser("train", help="train an MTP head on a frozen backbone")
     train.add_argument(
@@ -380,6 +396,27 @@ def _shown(value: object) -> str:
     if isinstance(value, list):
         return ", ".join(map(_shown, value)) or "none"
     return f"{value:.2f}" if isinstance(value, float) else str(value)
+
+
+def _batch(arguments: argparse.Namespace) -> int:
+    from mtp_mlx.batch.command import answer
+
+    if arguments.draft_length == "auto":
+        raise ValueError("a batch gives the same output every time, and auto goes by timings: give --draft-length K")
+    options = {name: getattr(arguments, name) for name in ("drafter", "draft_length", "max_tokens", "profile")}
+    request = Request(task=arguments.task, text="", width=arguments.width or WIDTH, **options)
+    if arguments.width is None and arguments.batch > 1:  # rows that are not used are cheap in a small pass only
+        request = replace(request, width=max(2, request.drafts + 1))
+    return answer(
+        arguments.input,
+        arguments.output,
+        request,
+        load=lambda: _load(arguments),
+        folders={name: getattr(arguments, name) for name in ("backbone", "head", "standalone")},
+        **{name: getattr(arguments, name) for name in ("format", "field", "into", "batch", "quiet", "json_log")},
+        row_by_row=arguments.row_by_row,
+        timings=not arguments.no_timings,
+    )
 
 
 def _train(arguments: argparse.Namespace) -> int:

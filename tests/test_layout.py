@@ -19,11 +19,11 @@ ORDER = [
     *("mtp_mlx",),
     *("events", "tasks", "profiles", "blas", "weights", "accept", "jsonl"),
     *("metrics", "request", "trace"),
-    *("kv", "prompt", "convert"),
+    *("kv", "slots", "prompt", "convert"),
     *("backbone", "bound", "head", "standalone", "probe", "inspection"),
     *("drafters", "drafters.base", "drafters.vocabulary", "drafters.lookup", "drafters.mtp", "drafters.auto"),
-    *("drafters.standalone", "costs", "drafters.paced"),
-    *("decode",),
+    *("drafters.standalone", "costs", "drafters.paced", "drafters.together"),
+    *("decode", "batched"),
     *(
         "training",
         "training.recipe",
@@ -36,6 +36,8 @@ ORDER = [
     *("training.features", "training.acceptance", "training.vocabulary", "training.plot", "training.trainer"),
     *("training.unroll", "training.next_token", "training.job"),
     *("pipeline", "engine", "evaluate", "arms", "bench", "growth", "doctor"),
+    *("batch", "batch.streams", "batch.rows", "batch.journal", "batch.files", "batch.answers", "batch.progress"),
+    *("batch.command",),
     *("ui", "ui.page", "ui.serve"),
     *("cli", "__main__"),
 ]
@@ -53,6 +55,11 @@ STDLIB_ONLY = [
     "trace",
     "engine",
     "training.recipe",
+    "batch.streams",
+    "batch.rows",
+    "batch.journal",
+    "batch.files",
+    "batch.answers",
 ]
 # Imported before blas.load(), or in a process or thread that must not own mlx.
 WITHOUT_MLX = ["mtp_mlx", "mtp_mlx.cli", *(f"mtp_mlx.{name}" for name in STDLIB_ONLY)]

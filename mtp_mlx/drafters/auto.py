@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import accumulate
 from operator import mul
 
-from mtp_mlx.drafters.base import Context, Drafter
+from mtp_mlx.drafters.base import Context, Drafter, Growing
 from mtp_mlx.drafters.lookup import LookupDrafter
 from mtp_mlx.events import Draft, Guess
 
@@ -32,7 +32,10 @@ class AutoDrafter(Drafter):
         self.head.start(context)
 
     def draft(self, context: Context, length: int) -> Draft:
-        own = self.head.draft(context, length)
+        return self.joined(context, self.head.draft(context, length), length)
+
+    def joined(self, context: Growing, own: Draft, length: int) -> Draft:
+        """The head's draft, or the best one that copies on after some of it."""
         drafts = [own, *(self.spliced(context, own, j, length) for j in range(length))]
         return max(drafts, key=expected)  # the head's own where two are equal
 
@@ -40,7 +43,7 @@ class AutoDrafter(Drafter):
         """What the head says, of copied tokens too."""
         return self.head.look(context, draft)
 
-    def spliced(self, context: Context, own: Draft, j: int, length: int) -> Draft:
+    def spliced(self, context: Growing, own: Draft, j: int, length: int) -> Draft:
         """The first j tokens of ``own``, then what followed them and the text before them when they came last."""
         tokens = [*context.tokens, *own.ids[:j]]
         matched, copied = self.lookup.match(tokens, written=len(tokens) - context.prompt_length)

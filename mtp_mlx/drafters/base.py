@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import mlx.core as mx
 
 from mtp_mlx.events import Draft, Guess, Round
 from mtp_mlx.kv import KV
+
+
+class Growing(Protocol):
+    """A text as it grows, as far as what copies from it must know."""
+
+    tokens: list[int]
+    prompt_length: int
 
 
 @dataclass

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from mtp_mlx.drafters.base import Context, Drafter
+from mtp_mlx.drafters.base import Drafter, Growing
 from mtp_mlx.events import Draft
 
 
@@ -20,7 +20,7 @@ class LookupDrafter(Drafter):
         self.longest = longest
         self.shortest = shortest
 
-    def draft(self, context: Context, length: int) -> Draft:
+    def draft(self, context: Growing, length: int) -> Draft:
         written = len(context.tokens) - context.prompt_length
         return Draft(tuple(self.match(context.tokens, written=written)[1][:length]))
 

@@ -24,6 +24,7 @@ class DraftVocabulary:
         """``ids``: (n,) int32."""
         self.backbone = backbone
         self.fixed = ids
+        self.ids, self._own_rows = ids, None
         self._known = set(np.array(ids).tolist())
         self._rows = backbone.output_rows(ids)  # (n, dim)
         mx.eval(self._rows)
@@ -45,20 +46,36 @@ class DraftVocabulary:
         self.ids = mx.concatenate([self.fixed, extra])
         self._own_rows = self.backbone.output_rows(extra) if own else None  # (own, dim)
 
-    def logits(self, y: mx.array) -> mx.array:
-        """(..., dim) → (..., ids), in the order of ``ids``."""
-        parts = [self._rows] if self._own_rows is None else [self._rows, self._own_rows]
-        return mx.concatenate([y @ rows.T for rows in parts], axis=-1)
-
     def candidates(self, y: mx.array) -> tuple[mx.array, mx.array]:
         """(dim,) → the ids that may follow, (n,), and their logits, (n,)."""
-        return self.ids, self.logits(y)
+        return self._among(y, self._shared(y))
 
     def best(self, y: mx.array) -> tuple[mx.array, mx.array]:
         """(dim,) → the most probable id, (1,), and its probability, ()."""
-        ids, logits = self.candidates(y)
-        best = mx.argmax(logits)
-        return ids[best][None], mx.exp(logits[best] - mx.logsumexp(logits))
+        id, probability = _best(*self.candidates(y))
+        return id[None], probability
+
+    def best_of(self, y: mx.array, texts: Sequence[DraftVocabulary | None]) -> tuple[mx.array, mx.array]:
+        """(texts, dim) → the most probable id of each, (texts,), and its probability, (texts,).
+
+        ``texts`` are copies of this vocabulary that have started; the rows that they share are read once for all.
+        """
+        shared = self._shared(y)
+        found = [_best(*(text or self)._among(y[i], [part[i] for part in shared])) for i, text in enumerate(texts)]
+        return mx.stack([id for id, _ in found]), mx.stack([probability for _, probability in found])
+
+    def _shared(self, y: mx.array) -> list[mx.array]:
+        """(..., dim) → products with the rows that every text shares, each (..., rows)."""
+        return [y @ self._rows.T]
+
+    def _among(self, y: mx.array, shared: Sequence[mx.array]) -> tuple[mx.array, mx.array]:
+        """The candidates after (dim,), given its part of ``_shared``."""
+        return self.ids, shared[0] if self._own_rows is None else mx.concatenate([shared[0], y @ self._own_rows.T])
+
+
+def _best(ids: mx.array, logits: mx.array) -> tuple[mx.array, mx.array]:
+    best = mx.argmax(logits)
+    return ids[best], mx.exp(logits[best] - mx.logsumexp(logits))
 
 
 class CentroidVocabulary(DraftVocabulary):
@@ -75,6 +92,7 @@ class CentroidVocabulary(DraftVocabulary):
         rows = backbone.output_rows(ids[frequent:])
         self._clusters = rows.reshape(-1, CLUSTER, rows.shape[-1])  # (clusters, CLUSTER, dim)
         self._centroids = self._clusters.mean(axis=1)  # (clusters, dim)
+        self._taken = mx.zeros(self._cluster_ids.shape)
         mx.eval(self._clusters, self._centroids)
 
     @property
@@ -90,12 +108,15 @@ class CentroidVocabulary(DraftVocabulary):
         own = np.isin(np.array(self._cluster_ids), list(tokens))  # are candidates already
         self._taken = mx.array(np.where(own, -np.inf, 0).astype(np.float32))  # (clusters, CLUSTER)
 
-    def candidates(self, y: mx.array) -> tuple[mx.array, mx.array]:
+    def _shared(self, y: mx.array) -> list[mx.array]:
+        return [*super()._shared(y), y @ self._centroids.T]
+
+    def _among(self, y: mx.array, shared: Sequence[mx.array]) -> tuple[mx.array, mx.array]:
+        ids, logits = super()._among(y, shared)
         nearest = min(NEAREST, len(self._clusters))
-        near = mx.argpartition(-(self._centroids @ y), nearest - 1)[:nearest]
+        near = mx.argpartition(-shared[1], nearest - 1)[:nearest]
         others = (self._clusters[near] @ y + self._taken[near]).flatten()  # (NEAREST · CLUSTER,)
-        ids = mx.concatenate([self.ids, self._cluster_ids[near].flatten()])
-        return ids, mx.concatenate([self.logits(y), others])
+        return mx.concatenate([ids, self._cluster_ids[near].flatten()]), mx.concatenate([logits, others])
 
 
 def make_vocabulary(ids: mx.array, backbone: Backbone, *, frequent: int | None) -> DraftVocabulary:

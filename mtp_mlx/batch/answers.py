@@ -1,0 +1,169 @@
+"""The iterator: texts in, each one's answer out, or what is wrong with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+from mtp_mlx.events import Done, Prefilled
+from mtp_mlx.profiles import Ledger, ProfileError, admit, get
+from mtp_mlx.request import Request
+from mtp_mlx.tasks import TASKS
+from mtp_mlx.trace import Trace
+
+if TYPE_CHECKING:
+    from mtp_mlx.pipeline import Pipeline
+
+Rows = Iterable[tuple[Any, str]]
+Answers = Iterator[tuple[Any, Mapping[str, Any]]]
+
+
+def run(
+    rows: Rows,
+    *,
+    pipeline: Pipeline,
+    request: Request,
+    batch: int = 1,
+    timings: bool = True,
+    stopping: Callable[[], bool] = lambda: False,
+    say: Callable[[str], None] = lambda line: None,
+) -> Answers:
+    """Answer each text, as ``request`` asks for but for its own text.
+
+    Args:
+        rows: (key, text) pairs, such as ``enumerate(texts)``; read as they are needed, 64 ahead at most.
+        batch: the most texts to decode at once. With one, answers come in the rows' order and are bit for bit those of
+            ``pipeline.start``; with more, as they are done, and see ``batched.decode`` on what is equal to what.
+        stopping: asked before a text is begun; when it says yes, only those in hand are finished.
+        say: told, in a line and once, what a reader should know: that a profile's memory budget allows fewer texts at
+            once, or that decoding is not exact on this device.
+
+    Yields:
+        (key, result): text, tokens, rounds, accepted, additional_per_pass, finish and seconds, or only ``error``.
+    """
+    if batch > 1:
+        yield from _together(rows, pipeline, request, batch, timings, stopping, say)
+        return
+    said: set[str] = set()
+    for key, text in rows:
+        if stopping():
+            return
+        started = perf_counter()
+        try:
+            run = pipeline.start(replace(request, text=text))
+        except ValueError as error:  # TextError, ProfileError: this text's alone
+            yield key, failure(error)
+            continue
+        for _ in run:
+            pass
+        for warning in {*run.trace.warnings} - said:
+            said.add(warning)
+            say(warning)
+        yield key, result(run.trace, perf_counter() - started if timings else None)
+
+
+def _together(
+    rows: Rows,
+    pipeline: Pipeline,
+    request: Request,
+    batch: int,
+    timings: bool,
+    stopping: Callable[[], bool],
+    say: Callable[[str], None],
+) -> Answers:
+    from mtp_mlx import batched
+    from mtp_mlx.drafters.together import Text, together
+    from mtp_mlx.prompt import frame
+
+    failures: dict[Any, ValueError] = {}
+    traces: dict[Any, Trace] = {}  # of the texts in hand
+    begun: dict[Any, float] = {}
+    sizes: dict[int, int] = {}
+    tokenizer = pipeline.backbone.tokenizer
+
+    def size(capacity: int) -> int:
+        if capacity not in sizes:
+            sizes[capacity] = fitting(pipeline, request.profile, batch, capacity)
+            if sizes[capacity] < batch:
+                say(f"{sizes[capacity]} at once, not {batch}, where a text takes {capacity:,} rows of KV cache")
+        return sizes[capacity]
+
+    def texts() -> Iterator[Text]:
+        for key, text in rows:
+            try:
+                one = replace(request, text=text)
+                prompt = pipeline.prompt(one)
+                most = pipeline.max_tokens(one, prompt)
+                size(batched.capacity(len(prompt.ids), most, request.rows))
+                yield Text(key, list(prompt.ids), most)
+            except ValueError as error:
+                failures[key] = error
+                yield Text(key, [], 0)
+
+    events = batched.decode(
+        pipeline.backbone,
+        texts(),
+        drafters=together(pipeline.drafter(request.drafter)),
+        prefix=frame(tokenizer, TASKS[request.task])[0],
+        size=size,
+        width=request.rows,
+        draft_length=request.drafts,
+        stopping=stopping,
+    )
+    for key, event in events:
+        if key in failures:
+            yield key, failure(failures.pop(key))
+            continue
+        if isinstance(event, Prefilled):
+            begun[key] = perf_counter() - event.seconds
+            traces[key] = Trace(
+                task=request.task,
+                drafter=request.drafter,
+                width=request.rows,
+                draft_length=request.drafts,
+                max_tokens=request.max_tokens or 0,
+                decode=tokenizer.decode,
+                eos=pipeline.backbone.eos,
+            )
+        traces[key].add(event)
+        if isinstance(event, Done):
+            seconds = perf_counter() - begun.pop(key)
+            yield key, result(traces.pop(key), seconds if timings else None)
+
+
+def fitting(pipeline: Pipeline, profile: str, batch: int, capacity: int) -> int:
+    """How many texts of a KV capacity a profile's memory budget lets decode at once: ``batch``, its half, and so on.
+
+    Raises:
+        ProfileError: not even one.
+    """
+    while True:
+        entries = pipeline.ledger(rows=capacity).entries
+        caches = {"KV cache": 2 * batch * entries["KV cache"]}  # those that are decoded, and those that join next
+        try:
+            admit(get(profile), Ledger(entries | caches))
+            return batch
+        except ProfileError:
+            if batch == 1:
+                raise
+            batch //= 2
+
+
+def failure(error: ValueError) -> dict[str, Any]:
+    """What is told of a text that cannot be worked on."""
+    return {"error": " ".join(str(error).split())}
+
+
+def result(trace: Trace, seconds: float | None) -> dict[str, Any]:
+    """What is told of one answer; without ``seconds`` it is the same every time."""
+    told = {
+        "text": trace.text,
+        "tokens": trace.stats.tokens,
+        "rounds": trace.stats.rounds,
+        "accepted": trace.stats.accepted,
+        "additional_per_pass": round(trace.stats.additional_per_pass, 3),
+        "finish": trace.finish,
+    }
+    return told if seconds is None else told | {"seconds": round(seconds, 3)}

@@ -1,0 +1,142 @@
+"""The command ``mtp-mlx batch``: a job over the loaded model, stopped by Ctrl-C and gone on with by the same words."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import signal
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from importlib.metadata import version
+from pathlib import Path
+from threading import Event
+from typing import TYPE_CHECKING, Any
+
+from mtp_mlx.batch.answers import run
+from mtp_mlx.batch.files import Job, Summary, claim, spool
+from mtp_mlx.batch.progress import Progress
+from mtp_mlx.batch.rows import Source, format_of
+from mtp_mlx.batch.streams import BatchError
+from mtp_mlx.request import Request
+from mtp_mlx.tasks import TASKS
+from mtp_mlx.weights import sha256
+
+if TYPE_CHECKING:
+    from mtp_mlx.pipeline import Pipeline
+
+STOPPED = 130  # the exit code of a command that Ctrl-C ended
+
+
+def answer(
+    input: Path,
+    output: Path,
+    request: Request,
+    *,
+    load: Callable[[], Pipeline],
+    folders: Mapping[str, Path],
+    format: str | None = None,
+    field: str = "text",
+    into: str = "result",
+    batch: int = 1,
+    row_by_row: bool = False,
+    timings: bool = True,
+    quiet: bool = False,
+    json_log: bool = False,
+) -> int:
+    """Answer every row of ``input`` in ``output``; return the exit code: 0 only where every row has its answer.
+
+    Args:
+        input: a file; ``-`` is standard input.
+        load: loads the model; not before all that can be refused without it is.
+        folders: where the weights of ``backbone``, ``head`` and ``standalone`` are.
+
+    Raises:
+        BatchError: see ``files.Job``.
+    """
+    rank, size, barrier = processes()
+    claim(output)
+    piped = str(input) == "-"
+    if piped and size > 1:
+        raise BatchError("standard input cannot be shared by several processes: give a file")
+    format = format or ("text" if piped else format_of(input))
+    source = Source(spool(sys.stdin.buffer, output) if piped else input, format, field, into)
+    pipeline = load()
+    drafter = {"mtp": "head", "auto": "head", "standalone": "standalone"}.get(request.drafter)
+    about = {
+        "task": request.task,
+        "prompt": hashlib.sha256(repr(TASKS[request.task]).encode()).hexdigest(),
+        **{name: getattr(request, name) for name in ("drafter", "max_tokens", "profile")},
+        "width": request.rows,
+        "draft_length": request.drafts,
+        "batch": batch,
+        "row_by_row": row_by_row,
+        "timings": timings,
+        "backbone": pipeline.backbone.fingerprint,
+        **({} if drafter is None else {drafter: sha256(folders[drafter] / "model.safetensors")}),
+        "mlx": version("mlx"),
+        **{name: getattr(source, name) for name in ("format", "field", "into")},
+    }
+    with stopping_gently() as stop:
+        job = Job(source, output, about=about, rank=rank, size=size, barrier=barrier, stopping=stop.is_set)
+        progress = Progress(job.total, done=job.journal.done, quiet=quiet or rank > 0, as_json=json_log)
+        try:
+            job.run(
+                lambda texts: run(
+                    texts,
+                    pipeline=pipeline,
+                    request=request,
+                    batch=batch,
+                    timings=timings,
+                    stopping=stop.is_set,
+                    say=lambda line: None if quiet or rank > 0 else print(f"mtp-mlx: {line}", file=sys.stderr),
+                ),
+                seen=progress.add,
+            )
+        finally:
+            progress.close()
+        summary = job.finish()
+    if rank > 0:
+        return STOPPED if stop.is_set() else 0  # the first process speaks for all
+    if summary is None:
+        done = f"{job.journal.done:,} of {job.total:,} rows are done"
+        print(f"mtp-mlx: stopped, {done}: run the same command again to go on", file=sys.stderr)
+        return STOPPED
+    if not quiet:
+        print(json.dumps(vars(summary)) if json_log else told(summary, output), file=sys.stderr)
+    return 1 if summary.failed else 0
+
+
+def processes() -> tuple[int, int, Callable[[], None]]:
+    """Which of how many processes this is, as MLX's own launcher started them, and what waits for all of them."""
+    import mlx.core as mx
+
+    group = mx.distributed.init()
+    return group.rank(), group.size(), lambda: mx.eval(mx.distributed.all_sum(mx.ones(1), group=group, stream=mx.cpu))
+
+
+def told(summary: Summary, output: Path) -> str:
+    """A summary for people."""
+    lines = [
+        f"{output}: {summary.rows:,} rows, {summary.rows - summary.failed:,} answered, {summary.failed:,} failed",
+        f"{summary.tokens:,} tokens in {summary.rounds:,} passes: {summary.additional_per_pass:.2f} additional tokens "
+        "per pass",
+    ]
+    return "\n".join([*lines, *summary.failures, *(["..."] if summary.failed > len(summary.failures) else [])])
+
+
+@contextmanager
+def stopping_gently() -> Iterator[Event]:
+    """An event that the first Ctrl-C sets; the second one stops at once."""
+    stop = Event()
+
+    def handle(number: int, frame: Any) -> None:
+        stop.set()
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        print("mtp-mlx: finishing the rows in hand (Ctrl-C again: at once)", file=sys.stderr)
+
+    before = signal.signal(signal.SIGINT, handle)
+    try:
+        yield stop
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -1,0 +1,247 @@
+"""Files in, files out: a batch that goes on where it was stopped and whose output appears only whole."""
+
+from __future__ import annotations
+
+import filecmp
+import json
+import os
+import shutil
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from mtp_mlx.batch.journal import Journal
+from mtp_mlx.batch.rows import Row, Source, format_of, header, render
+from mtp_mlx.batch.streams import BatchError, sync, writing
+
+# From (row number, text) pairs to (row number, result) pairs, in any order; it may read ahead by a bounded number.
+Answer = Callable[[Iterable[tuple[int, str]]], Iterable[tuple[int, Mapping[str, Any]]]]
+BEGUN, SPOOLED = "job.json", "input"
+NEW = (f"{BEGUN}.new", SPOOLED, f"{SPOOLED}.new")  # what may be there before a job has begun
+
+
+def claim(output: Path) -> Path:
+    """The folder beside an output for what is done of it.
+
+    Raises:
+        BatchError: something that no batch has just finished has the output's name.
+    """
+    folder = output.with_name(f"{output.name}.partial")
+    if not output.parent.is_dir():
+        raise BatchError(f"there is no folder {output.parent}: make it first")
+    whole = folder / f"whole-{output.name}"
+    if os.path.lexists(output) and not (output.exists() and whole.exists() and output.samefile(whole)):
+        raise BatchError(f"{output} exists already: name another OUTPUT, or move it away")
+    return folder
+
+
+def spool(stream: BinaryIO, output: Path) -> Path:
+    """Keep a stream in the folder of an output, to be read more than once; of a job that has begun, only compare it.
+
+    Raises:
+        BatchError: it is not what the job began with.
+    """
+    folder = claim(output)
+    path, fresh = folder / SPOOLED, folder / f"{SPOOLED}.new"
+    folder.mkdir(exist_ok=True)
+    with writing(fresh) as file:
+        shutil.copyfileobj(stream, file, 1 << 20)
+    if (folder / BEGUN).exists() and not (path.exists() and filecmp.cmp(path, fresh, shallow=False)):
+        fresh.unlink()
+        raise BatchError(f"standard input is not what {folder} was begun with: give it again, or remove that folder")
+    fresh.replace(path)
+    return path
+
+
+@dataclass
+class Summary:
+    """What became of the rows so far."""
+
+    rows: int = 0
+    failed: int = 0
+    tokens: int = 0
+    rounds: int = 0
+    accepted: int = 0
+    failures: list[str] = field(default_factory=list)  # the first few, each with its line
+
+    def add(self, row: Row, result: Mapping[str, Any]) -> None:
+        self.rows += 1
+        for name in ("tokens", "rounds", "accepted"):
+            setattr(self, name, getattr(self, name) + result.get(name, 0))
+        if "error" in result:
+            self.failed += 1
+            if len(self.failures) < 3:
+                self.failures.append(f"line {row.line}: {result['error']}")
+
+    @property
+    def additional_per_pass(self) -> float:
+        return self.accepted / self.rounds if self.rounds else 0.0
+
+
+class Job:
+    """One batch: its folder beside the output holds what is done, until the output is there.
+
+    Args:
+        about: all that the results depend on besides the rows: task, options, weights. A job goes on only with the
+            same.
+        rank, size: which of how many processes this is; each does its share of the rows that are left.
+        barrier: waits until all of them have come to it.
+        stopping: asked before each row; when it says yes, the rows in hand are finished and no more begun.
+
+    Raises:
+        BatchError: the output exists already, or was begun with another input or ``about``.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        output: Path,
+        *,
+        about: Mapping[str, Any],
+        rank: int = 0,
+        size: int = 1,
+        barrier: Callable[[], None] = lambda: None,
+        stopping: Callable[[], bool] = lambda: False,
+    ):
+        self.output = output
+        self.format = format_of(output)
+        self.folder = claim(output)
+        self.rank, self.size, self.barrier, self.stopping = rank, size, barrier, stopping
+        self._whole = self.folder / f"whole-{output.name}"  # the output before it has its name
+        self.source = source
+        header(self.format, source)  # refused now if at all
+        self.total = sum(1 for _ in source)
+        self.about = json.loads(json.dumps({**about, "input": source.digest(), "rows": self.total}))
+        if rank == 0:
+            self._begin()
+        barrier()
+        self._compare()
+        self.journal = Journal(self.folder, rank=rank)
+        barrier()  # nobody writes before all have read what is left to do
+
+    def run(self, answer: Answer, *, seen: Callable[[Mapping[str, Any]], None] = lambda result: None) -> None:
+        """Do this process's share of the rows that are left; ``seen`` is told each result once it is recorded."""
+        checks: dict[int, int] = {}  # of the rows in hand
+
+        def record(number: int, check: int, result: Mapping[str, Any]) -> None:
+            self.journal.add(number, check, result)
+            seen(result)
+
+        def texts() -> Iterator[tuple[int, str]]:
+            for number, row in self._left():
+                if self.stopping():
+                    return
+                if row.error is None:
+                    checks[number] = _check(row)
+                    yield number, row.text
+                else:
+                    record(number, _check(row), {"error": row.error})
+
+        for number, result in answer(texts()):
+            record(number, checks.pop(number), result)
+        self.journal.sync()
+
+    def finish(self) -> Summary | None:
+        """Put the output together, in the rows' order, and clear up; None where rows are left.
+
+        Of several processes the first does it, when all have come to it, and the others return None.
+        """
+        self.journal.close()
+        self.barrier()
+        if self.rank > 0:
+            return None
+        self.journal = Journal(self.folder, rank=None)
+        try:
+            if self.journal.done < self.total:
+                return None
+            claim(self.output)
+            if self.output.exists():  # whole; only the clearing up was cut short
+                with Path(os.devnull).open("wb") as file:
+                    summary = self._write(file)
+            else:
+                self._whole.unlink(missing_ok=True)
+                with writing(self._whole) as file:
+                    summary = self._write(file)
+                self._publish()
+        except OSError as error:
+            raise BatchError(
+                f"cannot write {self._whole} ({error.strerror}): make room and run the same command again; every row "
+                "is kept"
+            ) from error
+        finally:
+            self.journal.close()
+        done = self.folder.with_name(f"{self.output.name}.done")
+        self.folder.rename(done)  # from here on the name is free for another batch
+        shutil.rmtree(done)
+        return summary
+
+    def _left(self) -> Iterator[tuple[int, Row]]:
+        """The rows that this process does: those that are left are dealt out one by one."""
+        left = 0
+        for number, row in enumerate(self.source):
+            if not self.journal.has(number, _check(row)):
+                if left % self.size == self.rank:
+                    yield number, row
+                left += 1
+
+    def _begin(self) -> None:
+        """Write down what is begun, before any work is done."""
+        self.folder.mkdir(exist_ok=True)
+        path = self.folder / BEGUN
+        if path.exists():
+            return
+        if others := [entry.name for entry in self.folder.iterdir() if entry.name not in NEW]:
+            raise BatchError(f"{self.folder} holds {others[0]}, which no batch wrote: name another OUTPUT")
+        with writing(fresh := path.with_name(f"{BEGUN}.new")) as file:
+            file.write(json.dumps(self.about, indent=2).encode() + b"\n")
+        fresh.replace(path)
+        sync(self.folder)
+        sync(self.folder.parent)
+
+    def _compare(self) -> None:
+        path = self.folder / BEGUN
+        try:
+            begun = json.loads(path.read_bytes())
+        except (OSError, ValueError) as error:
+            raise BatchError(f"cannot read {path} ({error}): see that all hosts share its folder") from error
+        for name in [*self.about, *begun]:
+            if self.about.get(name) != begun.get(name):
+                raise BatchError(
+                    f"{self.folder} was begun with another {name} ({_short(begun.get(name))}, not "
+                    f"{_short(self.about.get(name))}): give the same again, or remove that folder to start anew"
+                )
+
+    def _write(self, file: BinaryIO) -> Summary:
+        summary = Summary()
+        file.write(header(self.format, self.source))
+        for number, row in enumerate(self.source):
+            if not self.journal.has(number, _check(row)):
+                raise BatchError(
+                    f"line {row.line} of {self.source.path} has changed while it was read: run the same command again, "
+                    f"or remove {self.folder} to start anew"
+                )
+            result = self.journal.result(number)
+            summary.add(row, result)
+            file.write(render(self.format, self.source, row, result))
+        return summary
+
+    def _publish(self) -> None:
+        """Give the output its name, unless something else has taken it."""
+        try:
+            os.link(self._whole, self.output)
+        except FileExistsError as error:
+            raise BatchError(f"{self.output} has appeared meanwhile: move it away and run the same again") from error
+        except OSError:  # a file system without links
+            self._whole.rename(self.output)
+        sync(self.output.parent)
+
+
+def _check(row: Row) -> int:
+    return zlib.crc32(row.json.encode())
+
+
+def _short(value: object) -> str:
+    text = str(value)
+    return text if len(text) <= 24 else f"{text[:16]}…"

@@ -1,0 +1,63 @@
+"""How far a batch is: a bar on a terminal, elsewhere a line a minute, for people or as JSON."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from time import monotonic
+from typing import Any
+
+from tqdm import tqdm
+
+MINUTE = 60.0
+
+
+class Progress:
+    """Told each result as it comes; writes to standard error.
+
+    Args:
+        total: rows in all; of them ``done`` before this run.
+        quiet: say nothing.
+        as_json: one JSON object a minute in place of bar or line.
+    """
+
+    def __init__(self, total: int, *, done: int = 0, quiet: bool = False, as_json: bool = False):
+        self._bar = tqdm(
+            total=total, initial=done, unit="row", disable=quiet or as_json or not sys.stderr.isatty(), smoothing=0.05
+        )
+        self._speaks = self._bar.disable and not quiet
+        self._as_json = as_json
+        self._total, self._first, self._rows = total, done, done
+        self._accepted = self._rounds = self._failed = 0
+        self._started = self._spoken = monotonic()
+
+    def add(self, result: Mapping[str, Any]) -> None:
+        self._rows += 1
+        self._failed += "error" in result
+        self._accepted += result.get("accepted", 0)
+        self._rounds += result.get("rounds", 0)
+        self._bar.set_postfix(self._acceptance(), refresh=False)
+        self._bar.update()
+        if self._speaks and monotonic() - self._spoken >= MINUTE:
+            self.speak()
+
+    def speak(self) -> None:
+        """Say how far it is, as a line."""
+        self._spoken = monotonic()
+        rate = (self._rows - self._first) / max(self._spoken - self._started, 1e-9)
+        left = (self._total - self._rows) / rate if rate else None
+        if self._as_json:
+            told = {"rows": self._rows, "of": self._total, "rows_per_second": round(rate, 3), **self._acceptance()}
+            line = json.dumps(told | {"seconds_left": None if left is None else round(left)})
+        else:
+            figures = "".join(f", {name} {value}" for name, value in self._acceptance().items())
+            rest = "" if left is None else f", {tqdm.format_interval(left)} left"
+            line = f"{self._rows:,} of {self._total:,} rows, {60 * rate:.1f} a minute{figures}{rest}"
+        print(line, file=sys.stderr, flush=True)
+
+    def close(self) -> None:
+        self._bar.close()
+
+    def _acceptance(self) -> dict[str, Any]:
+        return {"additional": round(self._accepted / self._rounds, 2) if self._rounds else 0.0, "failed": self._failed}

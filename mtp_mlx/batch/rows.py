@@ -1,0 +1,219 @@
+"""Rows in and out: JSON Lines, CSV or plain text, each row with its text or with what is wrong with it."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from mtp_mlx.batch.streams import LONGEST, BatchError, lines, reading
+from mtp_mlx.jsonl import JsonlError, parse
+
+FORMATS = ("jsonl", "csv", "text")
+SUFFIXES = {".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv"}  # whatever else: plain text
+RESULT = ("text", "tokens", "rounds", "accepted", "additional_per_pass", "finish", "seconds", "error")
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row as it came in.
+
+    Attributes:
+        line: the line that it begins in, from 1.
+        text: what to work on.
+        error: what is wrong with the row itself; None where nothing is.
+        json: all of it as a JSON object: a JSON line as it stands, so that no field changes.
+        cells: all of it as CSV cells; none where it is a JSON line.
+    """
+
+    line: int
+    text: str
+    error: str | None
+    json: str
+    cells: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Source:
+    """A file of rows, read anew each time it is iterated.
+
+    Attributes:
+        field: the JSON field or CSV column that holds the text.
+        into: the JSON field that the result goes to, and the first part of its CSV columns' names.
+    """
+
+    path: Path
+    format: str
+    field: str = "text"
+    into: str = "result"
+
+    def __post_init__(self) -> None:
+        if self.field == self.into:
+            raise BatchError(f"the result would take the place of the field {self.field!r}: give --into another name")
+
+    def __iter__(self) -> Iterator[Row]:
+        with reading(self.path) as file:
+            if self.format == "csv":
+                yield from self._csv(_records(lines(file)))
+            else:
+                read = self._json if self.format == "jsonl" else self._plain
+                for number, line in enumerate(lines(file), 1):
+                    body = line.removesuffix(b"\n").removesuffix(b"\r")
+                    if len(line) > LONGEST:
+                        yield self._bad(number, f"the line is longer than {LONGEST:,} bytes", "")
+                    elif self.format == "text" or body.strip():
+                        yield read(number, body)
+
+    @cached_property
+    def columns(self) -> tuple[str, ...]:
+        """The names of the CSV columns that come in; plain text is one column.
+
+        Raises:
+            BatchError: the header is missing or damaged, or does not go with ``field`` and ``into``.
+        """
+        if self.format != "csv":
+            return (self.field,)
+        with reading(self.path) as file:
+            _, names, error, _ = next(_records(lines(file)), (1, [], "it is empty", ""))
+        if error:
+            raise BatchError(f"{self.path} does not begin with the names of its columns ({error}): add them")
+        if len({*names}) < len(names):
+            raise BatchError(f"{self.path} has two columns of one name: rename one")
+        if self.field not in names:
+            raise BatchError(f"{self.path} has no column {self.field!r}: give --field one of {', '.join(names)}")
+        if taken := [name for name in names if name.startswith(f"{self.into}.")]:
+            raise BatchError(f"{self.path} has a column {taken[0]!r} already: give --into another name")
+        return tuple(names)
+
+    def digest(self) -> str:
+        """SHA-256 of what is in the file, decompressed."""
+        digest = hashlib.sha256()
+        with reading(self.path) as file:
+            while block := file.read(1 << 20):
+                digest.update(block)
+        return digest.hexdigest()
+
+    def _json(self, number: int, line: bytes) -> Row:
+        try:
+            value = parse(line, where="the line")
+        except JsonlError as error:
+            return self._bad(number, str(error), line.decode("utf-8", "backslashreplace"))
+        raw = line.decode().strip()
+        if self.into in value:
+            return self._bad(number, f"the row has a field {self.into!r} already: give --into another name", raw)
+        text = value.get(self.field)
+        if not isinstance(text, str):
+            return Row(number, "", f"the row has no {self.field!r} that is a string: mend it", raw)
+        return Row(number, text, None, raw)
+
+    def _plain(self, number: int, line: bytes) -> Row:
+        text, error = _decode(line)
+        return Row(number, text, error, _dumps({self.field: text}), (text,))
+
+    def _csv(self, records: Iterator[tuple[int, list[str], str | None, str]]) -> Iterator[Row]:
+        columns = self.columns
+        at = columns.index(self.field)
+        next(records)
+        for number, cells, error, raw in records:
+            if not error and len(cells) != len(columns):
+                error = f"the row has {len(cells)} cells, not {len(columns)}: mend it"
+            if error and len(cells) != len(columns):
+                yield self._bad(number, error, raw, tuple(cells))
+            else:
+                object = _dumps(dict(zip(columns, cells, strict=True)))
+                yield Row(number, cells[at], error, object, tuple(cells))
+
+    def _bad(self, number: int, error: str, raw: str, cells: tuple[str, ...] = ()) -> Row:
+        """A row that is not one: whatever is there is kept as a string."""
+        return Row(number, "", error, _dumps({"input": raw}), cells or (raw,))
+
+
+def format_of(path: Path) -> str:
+    """The format that a file's name stands for, without .gz or .zst."""
+    name = path.with_suffix("") if path.suffix in (".gz", ".zst") else path
+    return SUFFIXES.get(name.suffix, "text")
+
+
+def header(format: str, source: Source) -> bytes:
+    """What a file of results begins with: the names of CSV columns, nothing in other formats.
+
+    Raises:
+        BatchError: rows of this source do not go into this format.
+    """
+    if format != "csv":
+        return b""
+    if source.format == "jsonl":
+        raise BatchError("rows of JSON Lines may have any fields and do not fit a CSV: give an OUTPUT that ends .jsonl")
+    return _csv_line([*source.columns, *(f"{source.into}.{name}" for name in RESULT)])
+
+
+def render(format: str, source: Source, row: Row, result: Mapping[str, Any]) -> bytes:
+    """A row with its result, as one record of a file."""
+    if format == "jsonl":
+        body = row.json[:-1].rstrip()
+        comma = "" if body == "{" else ", "
+        return f"{body}{comma}{_dumps(source.into)}: {_dumps(dict(result))}}}\n".encode()
+    if format == "csv":
+        n = len(source.columns) if row.error else len(row.cells)
+        cells = [*row.cells[:n], *[""] * (n - len(row.cells))]
+        return _csv_line([*cells, *(result.get(name, "") for name in RESULT), *row.cells[n:]])
+    if "error" in result:
+        return f"[error: {result['error']}]\n".encode()
+    return result["text"].replace("\r", " ").replace("\n", " ").encode() + b"\n"
+
+
+def _records(physical: Iterator[bytes]) -> Iterator[tuple[int, list[str], str | None, str]]:
+    """(line, cells, error, raw text) of each CSV record that is not a blank line."""
+    csv.field_size_limit(LONGEST)
+    read: list[str] = []
+    faults: list[str] = []
+
+    def decoded() -> Iterator[str]:
+        for line in physical:
+            text, error = _decode(line)
+            read.append(text)
+            faults.extend([error] if error else ())
+            yield text
+
+    number, reader = 1, csv.reader(decoded(), strict=True)
+    while True:
+        read.clear()
+        faults.clear()
+        try:
+            cells = next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            cells = []
+            faults.append(f"the row is not CSV ({error}): mend it")
+        if cells or faults:
+            yield number, cells, faults[0] if faults else None, "".join(read).rstrip("\r\n")
+        number += len(read)
+
+
+def _decode(line: bytes) -> tuple[str, str | None]:
+    """The text of a line, and what is wrong with it: bytes that are no UTF-8 are spelt out."""
+    body = line.removesuffix(b"\n").removesuffix(b"\r")
+    if len(line) > LONGEST:
+        return "", f"the line is longer than {LONGEST:,} bytes"
+    try:
+        return line.decode(), None
+    except UnicodeDecodeError as error:
+        fault = f"the row is not UTF-8 (byte {error.start}): convert it first"
+        return body.decode("utf-8", "backslashreplace") + line[len(body) :].decode(), fault
+
+
+def _dumps(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _csv_line(cells: Iterable[object]) -> bytes:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerow(cells)
+    return text.getvalue().encode()

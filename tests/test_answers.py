@@ -1,0 +1,88 @@
+"""The iterator: each answer is the one that the text gets alone, and a text that cannot be worked on is an error."""
+
+from itertools import count
+
+import pytest
+
+from mtp_mlx.batch.answers import fitting, run
+from mtp_mlx.pipeline import Pipeline
+from mtp_mlx.profiles import ProfileError, get
+from mtp_mlx.request import Request
+
+TEXTS = ["hello wrld", "", "a b c a b c", "x", "half \ud800", "one two three " * 20, "", "y"]
+REQUEST = Request(task="proofread", text="", drafter="lookup", max_tokens=6)
+
+
+@pytest.fixture(scope="module")
+def pipeline(tiny):
+    return Pipeline(tiny)
+
+
+def test_answers_are_those_of_the_texts_alone(pipeline):
+    texts = ["hello wrld", "a b c a b c", "x"]
+    results = dict(run(enumerate(texts), pipeline=pipeline, request=REQUEST, timings=False))
+    for i, text in enumerate(texts):
+        alone = pipeline.start(Request(task="proofread", text=text, drafter="lookup", max_tokens=6))
+        for _ in alone:
+            pass
+        trace = alone.trace
+        assert results[i]["text"] == trace.text
+        assert results[i]["tokens"] == trace.stats.tokens == 6
+        assert results[i]["rounds"] == trace.stats.rounds
+        assert results[i]["finish"] == "budget"
+        assert "seconds" not in results[i]
+
+
+def test_a_text_that_cannot_be_worked_on_does_not_stop_the_others(pipeline):
+    texts = ["", "half \ud800", "word " * 200_000, "fine"]
+    results = [result for _, result in run(enumerate(texts), pipeline=pipeline, request=REQUEST)]
+    assert [result.keys() for result in results[:3]] == [{"error"}] * 3
+    assert all("\n" not in result["error"] for result in results[:3])
+    assert results[3]["seconds"] > 0
+
+
+def test_a_batch_answers_every_text_the_same(pipeline):
+    """This model has no near-ties here; 3 do not fill the last round."""
+    one = dict(run(enumerate(TEXTS), pipeline=pipeline, request=REQUEST, timings=False))
+    many = dict(run(enumerate(TEXTS), pipeline=pipeline, request=REQUEST, timings=False, batch=3))
+    assert many == one
+    assert [key for key, result in one.items() if "error" in result] == [1, 4, 6]
+
+
+def test_a_batch_stops_with_the_texts_in_hand(pipeline):
+    done = []
+    for key, _ in run(
+        enumerate(TEXTS[:1] * 20), pipeline=pipeline, request=REQUEST, batch=2, stopping=lambda: bool(done)
+    ):
+        done.append(key)
+    assert 2 <= len(done) <= 4
+
+
+def test_a_profile_allows_as_many_as_fit_and_says_so(pipeline, monkeypatch):
+    """Each text takes its KV cache twice, as the next one is prefilled beside it."""
+    rows = 1 << 18
+    room = get("pixel-9").budget_bytes - (pipeline.ledger(rows=rows).total - pipeline.backbone.kv_nbytes(rows))
+    fit = fitting(pipeline, "pixel-9", 64, rows)
+    assert 1 < fit < 64
+    assert 2 * fit * pipeline.backbone.kv_nbytes(rows) <= room < 4 * fit * pipeline.backbone.kv_nbytes(rows)
+    assert fitting(pipeline, "none", 64, rows) == 64
+    with pytest.raises(ProfileError):
+        fitting(pipeline, "pixel-9", 64, 1 << 24)
+
+    said = []
+    monkeypatch.setattr("mtp_mlx.batch.answers.fitting", lambda *_: 2)
+    many = dict(run(enumerate(TEXTS), pipeline=pipeline, request=REQUEST, batch=8, say=said.append))
+    assert len(many) == len(TEXTS)
+    assert len(said) == 2  # of two capacities
+    assert all("2 at once, not 8" in line for line in said)
+
+
+def test_texts_are_read_as_they_are_needed(pipeline):
+    read = []
+    endless = ((i, "hello") for i in count() if not read.append(i))
+    answers = run(endless, pipeline=pipeline, request=REQUEST)
+    assert [next(answers)[0] for _ in range(3)] == [0, 1, 2]
+    assert len(read) == 3
+    answers = run(endless, pipeline=pipeline, request=REQUEST, batch=2)
+    assert [next(answers)[0] for _ in range(3)] == [3, 4, 5]
+    assert len(read) <= 3 + 64 + 5

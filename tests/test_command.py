@@ -1,0 +1,165 @@
+"""``mtp-mlx batch`` as a person runs it: over the tiny model, stopped, killed, and gone on with."""
+
+import gzip
+import io
+import json
+import multiprocessing
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from mtp_mlx.cli import main
+from mtp_mlx.pipeline import Pipeline
+
+ROOT = Path(__file__).resolve().parent.parent
+PROCESSES = multiprocessing.get_context("forkserver")  # imports once, then forks before anything is computed
+PROCESSES.set_forkserver_preload(["conftest"])
+QUICK = ("--drafter", "lookup", "--max-tokens", "4", "--width", "2")
+
+
+@pytest.fixture
+def run(tiny, monkeypatch, capfd):
+    """Run the command over the tiny model, which is loaded once: (exit code, standard error)."""
+    monkeypatch.setattr("mtp_mlx.pipeline.load", lambda *_, **__: Pipeline(tiny))
+
+    def call(input, output, *words, task="proofread"):
+        code = main(["batch", task, str(input), str(output), "--backbone", str(tiny.path), *QUICK, *words])
+        return code, capfd.readouterr().err
+
+    return call
+
+
+@pytest.fixture
+def source(tmp_path):
+    return rows(tmp_path / "in.jsonl", 3)
+
+
+def rows(path, n):
+    path.write_text("".join(json.dumps({"id": i, "text": f"hello wrld {i}"}) + "\n" for i in range(n)))
+    return path
+
+
+def read(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_every_row_gets_its_answer(run, tmp_path, source):
+    code, err = run(source, tmp_path / "out.jsonl")
+    values = read(tmp_path / "out.jsonl")
+    assert code == 0
+    assert [value["id"] for value in values] == [0, 1, 2]
+    assert all(value["result"]["tokens"] == 4 and value["result"]["seconds"] > 0 for value in values)
+    assert "3 rows" in err
+    assert "12 tokens" in err
+
+
+def test_the_exit_code_says_that_a_row_failed(run, tmp_path, source):
+    with source.open("a") as file:
+        file.write("{broken\n")
+    code, err = run(source, tmp_path / "out.jsonl.gz")
+    assert code == 1
+    assert "line 4" in err
+    with gzip.open(tmp_path / "out.jsonl.gz", "rt") as file:
+        assert ["error" in json.loads(line)["result"] for line in file] == [False, False, False, True]
+
+
+def test_standard_input_is_plain_text(run, tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(b"hello wrld\na b c")))
+    assert run("-", tmp_path / "out.csv")[0] == 0
+    lines = (tmp_path / "out.csv").read_text().splitlines()
+    assert lines[0].startswith("text,result.text,")
+    assert [line.split(",")[0] for line in lines[1:]] == ["hello wrld", "a b c"]
+
+
+def test_quiet_is_quiet_and_a_log_is_json(run, tmp_path, source):
+    assert run(source, tmp_path / "a.jsonl", "--quiet") == (0, "")
+    _, err = run(source, tmp_path / "b.jsonl", "--json-log")
+    assert json.loads(err.splitlines()[-1])["tokens"] == 12
+
+
+@pytest.mark.parametrize(
+    "words", [("--width", "3"), ("--max-tokens", "5"), ("--drafter", "plain"), ("--no-timings",), ("--field", "id")]
+)
+def test_other_options_are_refused(run, tmp_path, source, monkeypatch, words):
+    output = tmp_path / "out.jsonl"
+    with monkeypatch.context() as patch:
+        patch.setattr("mtp_mlx.batch.files.Job.run", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
+        assert run(source, output)[0] == 130
+    code, err = run(source, output, *words)
+    assert code == 1
+    assert "begun with another" in err
+    assert len(err.strip().splitlines()) == 1
+    assert run(source, output)[0] == 0
+
+
+def test_what_cannot_be_is_refused_in_a_line(run, tmp_path, source):
+    (tmp_path / "there.jsonl").write_text("mine")
+    for input, output in [
+        (tmp_path / "missing.jsonl", tmp_path / "out.jsonl"),
+        (source, tmp_path / "there.jsonl"),
+        (source, tmp_path / "missing" / "out.jsonl"),
+        (source, tmp_path / "out.csv"),
+        (tmp_path, tmp_path / "out.jsonl"),
+    ]:
+        code, err = run(input, output)
+        assert (code, len(err.strip().splitlines())) == (1, 1)
+    assert (tmp_path / "there.jsonl").read_text() == "mine"
+
+
+def words(tiny, source, output):
+    return ["batch", "proofread", str(source), str(output), "--backbone", str(tiny.path), *QUICK, "--no-timings"]
+
+
+def wait_for_rows(alive, output):
+    """Until a row is recorded, or the run has ended."""
+    journal = output.with_name(f"{output.name}.partial") / "rows-0.jsonl"
+    size = journal.stat().st_size if journal.exists() else 0
+    while alive() and not (journal.exists() and journal.stat().st_size > size):
+        time.sleep(0.005)
+
+
+def test_the_first_interrupt_finishes_the_row_in_hand(tiny, tmp_path):
+    source, output = rows(tmp_path / "in.jsonl", 400), tmp_path / "out.jsonl"
+    code = [sys.executable, "-m", "mtp_mlx", *words(tiny, source, output)]
+    process = subprocess.Popen(code, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    wait_for_rows(lambda: process.poll() is None, output)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate()
+    assert process.returncode == 130
+    assert "run the same command again to go on" in err.splitlines()[-1]
+    journal = (tmp_path / "out.jsonl.partial" / "rows-0.jsonl").read_bytes()
+    assert journal.endswith(b"\n")
+    lines = journal.count(b"\n")
+    assert f"{lines} of 400 rows" in err
+    assert not output.exists()
+
+
+@pytest.mark.parametrize(("n", "kills"), [(20, 2), pytest.param(800, 200, marks=pytest.mark.slow)], ids=["few", "many"])
+def test_killed_at_random_moments_nothing_is_lost_or_doubled(tiny, run, tmp_path, n, kills):
+    """A kill falls before the model is loaded, while rows are worked on, or as the output is put together."""
+    source, output, expected = rows(tmp_path / "in.jsonl", n), tmp_path / "out.jsonl", tmp_path / "expected.jsonl"
+    assert run(source, expected, "--no-timings")[0] == 0
+    seed = random.randrange(1 << 30)
+    draw = random.Random(seed)
+    died = 0
+    while not output.exists():
+        process = PROCESSES.Process(target=main, args=([*words(tiny, source, output), "--quiet"],))
+        process.start()
+        if kill := died < kills:
+            if draw.random() < 0.9:
+                wait_for_rows(process.is_alive, output)
+            time.sleep(draw.expovariate(1 / 0.1))
+            process.kill()
+        process.join()
+        died += process.exitcode == -signal.SIGKILL
+        assert kill or output.exists(), process.exitcode
+    assert output.read_bytes() == expected.read_bytes(), f"seed {seed}"
+    assert [value["id"] for value in read(output)] == list(range(n))
+    assert died >= kills // 2, f"seed {seed}: {died}"
+    assert {path.name for path in tmp_path.iterdir()} == {"in.jsonl", "out.jsonl", "expected.jsonl"}
