@@ -4,8 +4,10 @@ import gzip
 import io
 import json
 import multiprocessing
+import os
 import random
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -163,3 +165,43 @@ def test_killed_at_random_moments_nothing_is_lost_or_doubled(tiny, run, tmp_path
     assert [value["id"] for value in read(output)] == list(range(n))
     assert died >= kills // 2, f"seed {seed}: {died}"
     assert {path.name for path in tmp_path.iterdir()} == {"in.jsonl", "out.jsonl", "expected.jsonl"}
+
+
+@pytest.mark.slow
+def test_several_processes_make_one_output(tiny, run, tmp_path):
+    """Two as MLX's launcher starts them, of which one dies; then three, then the launcher says what is refused."""
+    source, output, expected = rows(tmp_path / "in.jsonl", 40), tmp_path / "out.jsonl", tmp_path / "expected.jsonl"
+    assert run(source, expected, "--no-timings")[0] == 0
+    hosts = tmp_path / "hosts.json"
+    hosts.write_text(json.dumps([[f"127.0.0.1:{free_port()}"] for _ in range(2)]))
+    code = [sys.executable, "-m", "mtp_mlx", *words(tiny, source, output)]
+    ranks = [
+        subprocess.Popen(code, cwd=ROOT, env=os.environ | {"MLX_RANK": str(rank), "MLX_HOSTFILE": str(hosts)})
+        for rank in range(2)
+    ]
+    journals = [tmp_path / "out.jsonl.partial" / f"rows-{rank}.jsonl" for rank in range(2)]
+    while not all(journal.exists() and journal.stat().st_size for journal in journals):
+        assert ranks[0].poll() is None
+        time.sleep(0.005)
+    ranks[1].kill()
+    time.sleep(0.5)
+    ranks[0].kill()  # as the launcher does
+    for rank in ranks:
+        rank.wait()
+    assert not output.exists()
+    before = [read(journal)[:1] for journal in journals]
+    assert {entry["row"] for (entry,) in before} == {0, 1}
+
+    launch = [str(Path(sys.executable).with_name("mlx.launch")), "-n", "3", "--", *code]
+    launched = subprocess.run(launch, cwd=ROOT, capture_output=True, text=True)
+    assert launched.returncode == 0, launched.stderr
+    assert output.read_bytes() == expected.read_bytes()
+    again = subprocess.run(launch, cwd=ROOT, capture_output=True, text=True)
+    assert "exists already" in again.stdout + again.stderr
+    assert output.read_bytes() == expected.read_bytes()
+
+
+def free_port():
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
