@@ -36,7 +36,7 @@ ORDER = [
     *("training.features", "training.acceptance", "training.vocabulary", "training.plot", "training.trainer"),
     *("training.unroll", "training.next_token", "training.job"),
     *("pipeline", "engine", "evaluate", "bench", "doctor"),
-    *("ui", "ui.words", "ui.page", "ui.serve"),
+    *("ui", "ui.words", "ui.programs", "ui.page", "ui.serve"),
     *("cli", "__main__"),
 ]
 RANK = {name if name == "mtp_mlx" else f"mtp_mlx.{name}": rank for rank, name in enumerate(ORDER)}

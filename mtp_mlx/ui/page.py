@@ -19,6 +19,7 @@ from mtp_mlx.engine import Engine, Job
 from mtp_mlx.profiles import human, profiles
 from mtp_mlx.request import DRAFT_LENGTH, WIDTH, Request
 from mtp_mlx.tasks import PROOFREAD, TASKS
+from mtp_mlx.ui.programs import add_endpoints
 from mtp_mlx.ui.words import EN, LANGUAGES, Words
 
 RECORDED = Path(__file__).parents[2] / "assets" / "traces"
@@ -150,6 +151,7 @@ def build(engine: Engine, *, has_head: bool) -> gr.Blocks:
     without = {"mtp": not has_head, "auto": not has_head, "standalone": not weights.STANDALONE.is_dir()}
     offered = [name for name in EN.drafters if not without.get(name)]
     with gr.Blocks(title=TITLE, analytics_enabled=False) as page:
+        add_endpoints(engine)  # first: the names of the page's own events give way
         with gr.Row(elem_id="top"):
             intro = gr.Markdown(EN.intro, elem_id="intro")
             language = gr.Radio(
