@@ -116,8 +116,10 @@ def features(tiny: Backbone, texts: Path, tmp_path_factory: pytest.TempPathFacto
 @pytest.fixture(scope="session")
 def browser() -> Iterator[BrowserContext]:
     """A real Chromium, for the tests that ``tab.needs_browser`` lets run."""
-    from playwright.sync_api import sync_playwright
-    from tab import CHROMIUM, QUIET
+    from playwright.sync_api import expect, sync_playwright
+    from tab import CHROMIUM, QUIET, SECONDS
+
+    expect.set_options(timeout=SECONDS)
 
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=QUIET)

@@ -38,7 +38,7 @@ ORDER = [
     *("pipeline", "engine", "evaluate", "arms", "bench", "growth", "doctor"),
     *("batch", "batch.streams", "batch.rows", "batch.journal", "batch.files", "batch.answers", "batch.progress"),
     *("batch.command",),
-    *("ui", "ui.page", "ui.serve"),
+    *("ui", "ui.words", "ui.programs", "ui.page", "ui.serve"),
     *("cli", "__main__"),
 ]
 RANK = {name if name == "mtp_mlx" else f"mtp_mlx.{name}": rank for rank, name in enumerate(ORDER)}

@@ -14,6 +14,7 @@ from theatre import WRONG, Script, script, stage, theatre
 from mtp_mlx.engine import Engine
 from mtp_mlx.pipeline import Pipeline
 from mtp_mlx.ui import page as pages
+from mtp_mlx.ui.words import EN
 
 pytestmark = needs_browser
 __all__ = ["script", "stage", "theatre"]  # fixtures
@@ -280,4 +281,4 @@ def test_without_a_head_prompt_lookup_drafts_and_the_page_says_so(has_head: bool
     radio = next(block for block in blocks.blocks.values() if getattr(block, "label", "") == "Drafter")
     config = radio.get_config()
     assert config["value"] == drafter
-    assert (config["info"] == pages.NO_HEAD) is not has_head
+    assert (config["info"] == EN.no_head) is not has_head

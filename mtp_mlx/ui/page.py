@@ -16,15 +16,18 @@ from gradio.themes import Base, Default
 
 from mtp_mlx import weights
 from mtp_mlx.engine import Engine, Job
-from mtp_mlx.profiles import Profile, human, profiles
+from mtp_mlx.profiles import human, profiles
 from mtp_mlx.request import DRAFT_LENGTH, WIDTH, Request
 from mtp_mlx.tasks import PROOFREAD, TASKS
+from mtp_mlx.ui.programs import add_endpoints
+from mtp_mlx.ui.words import EN, LANGUAGES, Words
 
 RECORDED = Path(__file__).parents[2] / "assets" / "traces"
 BROWSER = Path(__file__).parent / "browser"
 # What runs in the browser, in this order in one scope.
 SCRIPTS = (
     "words",
+    "words.ko",
     "dom",
     "film",
     "attention",
@@ -38,29 +41,26 @@ SCRIPTS = (
     "main",
 )
 TITLE = "Frozen multi-token prediction"
-INTRO = """# A frozen model, writing in fewer passes
-
-A language model writes one token in each pass. Here a small drafter guesses the next few, and a single pass of the
-model checks them all: right guesses stay, and from the first wrong one on everything is thrown away. The text is the
-model's own, token for token; only the number of passes changes.
+CSS = """
+.gradio-container .main.fillable.app { max-width: 80rem; }
+#top { flex-wrap: wrap; align-items: start; }
+#intro { flex: 1 1 18rem; }
+#language { width: fit-content; min-width: 16rem; }
 """
-# Title, name, and what it does.
-DRAFTERS = [
-    ("MTP head", "mtp", "The head reads the model's own state."),
-    ("Head and lookup", "auto", "Head and lookup joined: the better guess goes."),
-    ("Standalone", "standalone", "A standalone drafter is a second, small model."),
-    ("Prompt lookup", "lookup", "Lookup copies from the text."),
-    ("None (plain)", "plain", ""),
-]
-NO_HEAD = "No trained MTP head was found, so prompt lookup guesses: it copies from the text."
-PROFILE_HELP = (
-    "Keep to the memory that a phone sets apart for AI models; where no figure is published, a fifth of its RAM."
-)
-CSS = ".gradio-container .main.fillable.app { max-width: 80rem; }"
 EMPTY = "the text is empty: write something first"
 # The trace says that it is of another text than the one in the form.
 TYPED = """(task, text) => {
     document.querySelector(".mtp")?.dispatchEvent(new CustomEvent("typed", { detail: { task, text } }));
+}"""
+# The language of the browser, or the one that was chosen here before.
+BROWSER_LANGUAGE = """() => {
+    const before = localStorage.getItem("mtp-language");
+    return before ?? (navigator.language.startsWith("ko") ? "ko" : "en");
+}"""
+SPOKEN = """(language) => {
+    localStorage.setItem("mtp-language", language);
+    document.documentElement.lang = language;
+    document.querySelector(".mtp")?.dispatchEvent(new CustomEvent("spoken", { detail: language }));
 }"""
 QUIET: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
 
@@ -149,33 +149,40 @@ def build(engine: Engine, *, has_head: bool) -> gr.Blocks:
     """The page over an engine; without a head, prompt lookup is the default drafter."""
     desk = Desk(engine)
     without = {"mtp": not has_head, "auto": not has_head, "standalone": not weights.STANDALONE.is_dir()}
-    offered = [drafter for drafter in DRAFTERS if not without.get(drafter[1])]
-    drafters = [(title, name) for title, name, _ in offered]
-    does = " ".join(help for *_, help in offered if help)
+    offered = [name for name in EN.drafters if not without.get(name)]
     with gr.Blocks(title=TITLE, analytics_enabled=False) as page:
-        gr.Markdown(INTRO)
+        add_endpoints(engine)  # first: the names of the page's own events give way
+        with gr.Row(elem_id="top"):
+            intro = gr.Markdown(EN.intro, elem_id="intro")
+            language = gr.Radio(
+                [("English", "en"), ("한국어", "ko")], value="en", label="Language · 언어", elem_id="language", scale=0
+            )
         with gr.Row():
             with gr.Column(scale=4, min_width=300):
-                task = gr.Radio([(t.title, t.name) for t in TASKS.values()], value=PROOFREAD.name, label="Task")
+                task = gr.Radio(_tasks(EN), value=PROOFREAD.name, label=EN.task)
                 text = gr.Textbox(
-                    value=PROOFREAD.examples[0], label="Text", info=_hint(PROOFREAD.name), lines=4, max_lines=12
+                    value=PROOFREAD.examples[0],
+                    label=EN.text,
+                    info=EN.tasks[PROOFREAD.name][1],
+                    lines=4,
+                    max_lines=12,
+                    elem_id="text",
                 )
                 with gr.Row():
-                    run = gr.Button("Run", variant="primary", min_width=100, elem_id="run")
-                    stop = gr.Button("Stop", interactive=False, min_width=100, elem_id="stop")
-                race = gr.Button("Race against plain decode", size="sm", elem_id="race")
-                _examples(task, text)
-                first, info = ("mtp", does) if has_head else ("lookup", NO_HEAD)
-                drafter = gr.Radio(drafters, value=first, label="Drafter", info=info)
+                    run = gr.Button(EN.run, variant="primary", min_width=100, elem_id="run")
+                    stop = gr.Button(EN.stop, interactive=False, min_width=100, elem_id="stop")
+                race = gr.Button(EN.race, size="sm", elem_id="race")
+                examples = [_examples(name, task, text) for name in TASKS]
+                drafter = gr.Radio(
+                    _drafters(EN, offered),
+                    value="mtp" if has_head else "lookup",
+                    label=EN.drafter,
+                    info=_what_they_do(EN, offered),
+                )
                 draft_length = gr.Slider(
-                    0, WIDTH - 1, value=DRAFT_LENGTH, step=1, label="Draft length", info="Tokens guessed for each pass."
+                    0, WIDTH - 1, value=DRAFT_LENGTH, step=1, label=EN.draft_length, info=EN.draft_length_help
                 )
-                profile = gr.Dropdown(
-                    [(_profile(p), key) for key, p in profiles().items()],
-                    value="none",
-                    label="Device profile",
-                    info=PROFILE_HELP,
-                )
+                profile = gr.Dropdown(_profiles(EN), value="none", label=EN.profile, info=EN.profile_help)
             with gr.Column(scale=7, min_width=300):
                 trace = gr.HTML(
                     elem_id="trace",
@@ -185,7 +192,28 @@ def build(engine: Engine, *, has_head: bool) -> gr.Blocks:
                     apply_default_css=False,
                     recorded=[json.loads(path.read_text("utf-8")) for path in sorted(RECORDED.glob("*.json"))],
                 )
-        task.change(_retitle, task, text, queue=False, **QUIET)
+
+        def speak(language: str, task: str) -> list[dict[str, Any]]:
+            """The form in another language; what is chosen and written in it stays."""
+            words = LANGUAGES[language]
+            return [
+                gr.update(value=words.intro),
+                gr.update(label=words.task, choices=_tasks(words)),
+                gr.update(label=words.text, info=words.tasks[task][1]),
+                gr.update(value=words.run),
+                gr.update(value=words.stop),
+                gr.update(value=words.race),
+                *(gr.update(label=words.examples(title)) for title, _ in words.tasks.values()),
+                gr.update(label=words.drafter, choices=_drafters(words, offered), info=_what_they_do(words, offered)),
+                gr.update(label=words.draft_length, info=words.draft_length_help),
+                gr.update(label=words.profile, choices=_profiles(words), info=words.profile_help),
+            ]
+
+        said = [intro, task, text, run, stop, race, *examples, drafter, draft_length, profile]
+        language.change(speak, [language, task], said, queue=False, **QUIET)
+        language.change(inputs=language, js=SPOKEN, queue=False, **QUIET)
+        page.load(outputs=language, js=BROWSER_LANGUAGE, queue=False, **QUIET)
+        task.change(_hint, [task, language], text, queue=False, **QUIET)
         gr.on([task.change, text.change], inputs=[task, text], js=TYPED, queue=False, **QUIET)
         for triggers, act in (([run.click, text.submit], desk.run), ([race.click], desk.race)):
             gr.on(
@@ -206,27 +234,35 @@ def _read(*names: str) -> str:
     return "\n".join((BROWSER / name).read_text("utf-8") for name in names)
 
 
-def _hint(task: str) -> str:
-    help = TASKS[task].help
-    return f"{help[0].upper()}{help[1:]}."
+def _tasks(words: Words) -> list[tuple[str, str]]:
+    return [(title, name) for name, (title, _) in words.tasks.items()]
 
 
-def _profile(profile: Profile) -> str:
-    budget = profile.budget_bytes
-    return profile.name if budget is None else f"{profile.name}: {human(budget)}"
+def _drafters(words: Words, offered: list[str]) -> list[tuple[str, str]]:
+    return [(words.drafters[name][0], name) for name in offered]
 
 
-def _retitle(task: str) -> dict[str, Any]:
-    return gr.update(info=_hint(task))
+def _what_they_do(words: Words, offered: list[str]) -> str:
+    return " ".join(filter(None, (words.drafters[name][1] for name in offered))) if "mtp" in offered else words.no_head
 
 
-def _examples(task: gr.Radio, text: gr.Textbox) -> None:
+def _profiles(words: Words) -> list[tuple[str, str]]:
+    known = profiles()
+    named = [(f"{p.name}: {human(p.budget_bytes)}", key) for key, p in known.items() if p.budget_bytes is not None]
+    return [*((words.this_machine, key) for key, p in known.items() if p.budget_bytes is None), *named]
+
+
+def _hint(task: str, language: str) -> dict[str, Any]:
+    return gr.update(info=LANGUAGES[language].tasks[task][1])
+
+
+def _examples(name: str, task: gr.Radio, text: gr.Textbox) -> gr.Dataset:
     """Texts to try: a click fills the box and picks the task."""
-    for t in TASKS.values():
-        gr.Examples(
-            [[t.name, example] for example in t.examples],
-            [task, text],
-            label=f"Examples: {t.title.lower()}",
-            example_labels=[shorten(example, 40, placeholder="…") for example in t.examples],
-            api_visibility="private",
-        )
+    examples = TASKS[name].examples
+    return gr.Examples(
+        [[name, example] for example in examples],
+        [task, text],
+        label=EN.examples(EN.tasks[name][0]),
+        example_labels=[shorten(example, 40, placeholder="…") for example in examples],
+        api_visibility="private",
+    ).dataset

@@ -40,7 +40,11 @@ part.download.addEventListener("click", () => {
 
 const recorded = props.recorded ?? [];
 part.recordedBox.hidden = recorded.length === 0;
-part.recorded.append(...recorded.map((trace, i) => new Option(words.recordedName(trace), i)));
+
+function listRecorded() {
+  part.recorded.replaceChildren(...recorded.map((trace, i) => new Option(words.recordedName(trace), i)));
+}
+
 part.openRecorded.addEventListener("click", () => {
   const trace = recorded[part.recorded.value];
   openTrace(parseTrace(JSON.stringify(trace)), words.recordedName(trace));

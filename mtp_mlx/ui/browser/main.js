@@ -91,6 +91,21 @@ root.addEventListener("typed", ({ detail }) => {
   part.stale.hidden = shown.recorded || input === undefined || (input === detail.text && task === detail.task);
 });
 
-sayWords();
+// Another language: what is said anew is drawn anew.
+function speak(language) {
+  if (!WORDS[language]) return;
+  words = WORDS[language];
+  sayWords();
+  listRecorded();
+  passes.film = timeline.film = null;
+  sayRace();
+  drawRace();
+  redraw();
+}
+
+root.addEventListener("spoken", ({ detail }) => speak(detail));
+
+load(live);
+speak(WORDS[document.documentElement.lang] ? document.documentElement.lang : "en");
 watch("value", draw);
 draw();

@@ -23,7 +23,7 @@ function redraw() {
   part.scrub.value = moment;
   part.scrub.setAttribute("aria-valuetext", words.moment(film.at(moment).done, film.rounds.length));
   say(part.time, `${film.time(moment).toFixed(2)} s`);
-  say(part.play, player.playing ? "⏸" : "▶");
+  say(part.play, player.playing ? "❚❚" : "▶");
   part.play.ariaLabel = player.playing ? words.pause : words.play;
 }
 

@@ -7,11 +7,15 @@ function startRace(traces) {
   race.films = (traces ?? []).map((trace) => new Film(trace));
   part.race.hidden = !traces;
   if (!traces) return;
-  part.lanes.replaceChildren(...race.films.map(({ trace }) => lane(trace)));
   part.raceScrub.max = Math.max(...race.films.map((film) => film.seconds.at(-1)));
-  say(part.verdict, verdict(...race.films));
   race.clock = 0;
+  sayRace();
   playRace();
+}
+
+function sayRace() {
+  part.lanes.replaceChildren(...race.films.map(({ trace }) => lane(trace)));
+  if (race.films.length) say(part.verdict, verdict(...race.films));
 }
 
 function lane(trace) {
@@ -33,7 +37,7 @@ function drawRace() {
   });
   part.raceScrub.value = race.clock;
   part.raceScrub.setAttribute("aria-valuetext", `${race.clock.toFixed(2)} s`);
-  say(part.racePlay, race.playing ? "⏸" : "▶");
+  say(part.racePlay, race.playing ? "❚❚" : "▶");
   part.racePlay.ariaLabel = race.playing ? words.pause : words.play;
 }
 

@@ -1,0 +1,72 @@
+"""Programs: /run and /stats through gradio_client, with types, docs and one-line errors; nothing else is public."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import get_args
+
+import pytest
+from gradio_client import Client
+from gradio_client.exceptions import AppError
+from theatre import Script, script, theatre
+
+from mtp_mlx.request import DRAFTERS
+from mtp_mlx.tasks import TASKS
+from mtp_mlx.ui.programs import DrafterName, TaskName
+
+__all__ = ["script", "theatre"]  # fixtures
+
+
+@pytest.fixture(scope="module")
+def client(theatre: tuple[Script, str]) -> Iterator[Client]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("GRADIO_ANALYTICS_ENABLED", "False")
+        client = Client(theatre[1], verbose=False)
+    yield client
+    client.close()
+
+
+def test_only_the_two_are_public_and_they_say_what_they_take(client: Client):
+    endpoints = client.view_api(return_format="dict", print_info=False)["named_endpoints"]  # type: ignore[index]
+    assert endpoints.keys() == {"/run", "/stats"}
+    for endpoint in endpoints.values():
+        assert endpoint["description"]
+        names = {p["parameter_name"]: p for p in endpoint["parameters"]}
+        assert {"text", "task", "drafter", "draft_length", "max_tokens", "profile"} <= names.keys()
+        assert names["task"]["python_type"]["type"] == "Literal['proofread', 'summarize']"
+        assert names["draft_length"]["python_type"]["type"] == "int"
+        assert not names["text"]["parameter_has_default"] and names["drafter"]["parameter_default"] == "mtp"
+        assert "dict" in endpoint["returns"][0]["python_type"]["type"]
+    assert get_args(TaskName) == tuple(TASKS) and get_args(DrafterName) == DRAFTERS
+
+
+def test_a_run_is_its_whole_trace(client: Client, script: Script):
+    trace = client.predict("abcd", inspect=True, api_name="/run")
+    assert (trace["status"], trace["text"], trace["token_ids"]) == ("done", "abcd", [*b"abcd"])
+    assert [len(round["rows"]) for round in trace["rounds"]][:1] == [5]
+    plain = client.predict("abcd", drafter="plain", api_name="/run")
+    assert plain["token_ids"] == trace["token_ids"] and len(plain["rounds"]) == 4
+
+
+def test_stats_are_the_numbers_of_that_run(client: Client, script: Script):
+    stats = client.predict("abcd", api_name="/stats")
+    assert (stats["rounds"], stats["tokens"], stats["accepted"], stats["drafted"]) == (2, 4, 2, 4)
+    assert stats["seconds"] == pytest.approx(0.21)
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [({"drafter": "oracle"}, "oracle"), ({"draft_length": 8}, "give 0 to 7"), ({"max_tokens": 0}, "at least 1")],
+)
+def test_what_makes_no_sense_is_told_in_a_line(client: Client, script: Script, options: dict, line: str):
+    with pytest.raises(AppError, match=line) as caught:
+        client.predict("abcd", api_name="/run", **options)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_failed_run_says_why_and_the_next_one_runs(client: Client, script: Script):
+    script.failure = "no weights today"
+    with pytest.raises(AppError, match="no weights today"):
+        client.predict("abcd", api_name="/run")
+    script.failure = None
+    assert client.predict("abcd", api_name="/run")["status"] == "done"
