@@ -67,7 +67,7 @@ def add_endpoints(engine: Engine) -> None:
         return _finished(engine, task, text, drafter, options)["stats"]
 
     for endpoint in (run, stats):
-        gr.api(endpoint, api_name=endpoint.__name__, concurrency_limit=None)  # the engine queues
+        gr.api(endpoint, api_name=endpoint.__name__, concurrency_limit=None)  # pyright: ignore[reportPrivateImportUsage] (the engine queues)
 
 
 def _finished(engine: Engine, task: str, text: str, drafter: str, options: dict[str, Any]) -> dict[str, Any]:
