@@ -84,7 +84,7 @@ def parser() -> argparse.ArgumentParser:
         "--data", type=Path, required=True, nargs="+", metavar="FILE.jsonl", help="objects with `text`"
     )
     evaluate.add_argument("--limit", type=_positive, metavar="N", help="only the first N texts of each file")
-    _decoding(evaluate, draft_length=DRAFT_LENGTH)
+    _decoding(evaluate, draft_length=None)
     evaluate.add_argument("--json", action="store_true", help="the result as JSON on standard output")
     evaluate.set_defaults(command=_eval)
 
@@ -117,7 +117,7 @@ def parser() -> argparse.ArgumentParser:
     batch.add_argument("--format", choices=FORMATS, help="what INPUT is (default: by its name; text on standard input)")
     batch.add_argument("--field", default="text", metavar="NAME", help="the field or column with the text (text)")
     batch.add_argument("--into", default="result", metavar="NAME", help="the field for the result (result)")
-    _decoding(batch, draft_length=DRAFT_LENGTH)
+    _decoding(batch, draft_length=None)
     batch.add_argument("--max-tokens", type=_positive, metavar="N", help="the most tokens to write for a row")
     batch.add_argument("--no-timings", action="store_true", help="leave out seconds: the same bytes every time")
     batch.add_argument("--quiet", action="store_true", help="no progress and no summary")
@@ -172,7 +172,7 @@ def _models(command: argparse.ArgumentParser) -> None:
         )
 
 
-def _decoding(command: argparse.ArgumentParser, *, draft_length: int | str) -> None:
+def _decoding(command: argparse.ArgumentParser, *, draft_length: str | None) -> None:
     command.add_argument("--drafter", choices=DRAFTERS, default="mtp", help="who guesses (default: mtp)")
     _shape(command, draft_length=draft_length)
     command.add_argument("--profile", choices=sorted(profiles()), default="none", help="keep a phone's memory budget")
@@ -180,13 +180,13 @@ def _decoding(command: argparse.ArgumentParser, *, draft_length: int | str) -> N
     _models(command)
 
 
-def _shape(command: argparse.ArgumentParser, *, draft_length: int | str) -> None:
+def _shape(command: argparse.ArgumentParser, *, draft_length: str | None) -> None:
     command.add_argument(
         "--draft-length",
         type=_draft_length,
         default=draft_length,
         metavar="K",
-        help=f"tokens to draft a round; auto: as many as pay, by measurement (default: {draft_length})",
+        help=f"tokens to draft a round; auto: as many as pay, by measurement (default: {draft_length or DRAFT_LENGTH})",
     )
     command.add_argument(
         "--width", type=int, metavar="W", help=f"rows of a verify pass (default: {WIDTH}, or by measurement with auto)"
