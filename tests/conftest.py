@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +11,8 @@ from typing import TYPE_CHECKING
 
 from mtp_mlx import blas
 
+if "PYTEST_XDIST_WORKER" in os.environ:  # a core for each worker, and for what it starts
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 blas.load()  # before anything imports mlx
 
 import mlx.core as mx  # noqa: E402

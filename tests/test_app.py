@@ -19,6 +19,7 @@ from mtp_mlx import weights
 from mtp_mlx.tasks import PROOFREAD, SUMMARIZE
 
 pytestmark = needs_browser
+LONG = " ".join(PROOFREAD.examples * 2)  # seconds of plain decode
 
 
 @dataclass
@@ -162,7 +163,7 @@ def test_text_that_cannot_be_worked_on(tab: Tab, text: str, message: str):
 
 def test_stop_keeps_the_text_so_far_and_frees_the_model(tab: Tab):
     tab.choose("None (plain)")
-    tab.run(PROOFREAD.examples[2], until=("running",))
+    tab.run(LONG, until=("running",))
     tab.page.wait_for_selector(".round:nth-child(3)")
     tab.page.click("#stop")
     trace = tab.wait(*END)
@@ -175,7 +176,7 @@ def test_stop_keeps_the_text_so_far_and_frees_the_model(tab: Tab):
 def test_two_tabs_queue_and_both_finish(tab: Tab, browser: BrowserContext, app: App):
     other = Tab(browser, app.address)
     tab.choose("None (plain)")
-    tab.run(PROOFREAD.examples[2], until=("running",))
+    tab.run(LONG, until=("running",))
     assert other.run(until=("queued",))["place"] == 1
     assert "one run is ahead" in other.part("status")
     assert tab.wait(*END)["status"] == other.wait(*END)["status"] == "done"

@@ -41,7 +41,7 @@ class Script:
         trace = Trace(
             task=request.task,
             drafter=request.drafter,
-            width=request.width,
+            width=request.rows,
             draft_length=request.draft_length or 0,
             max_tokens=len(request.text),
             input=request.text,
