@@ -43,6 +43,8 @@ class Run:
         """Each event with the text that it adds; memory is watched as the run goes on."""
         for event in self.events:
             added = self.trace.add(event)
+            if isinstance(event, Inspection):
+                continue  # it is shown with the round that comes next
             if warning := watch(self.profile, mx.get_active_memory()):
                 self.trace.warn("memory", warning)
             yield event, added
