@@ -76,6 +76,18 @@ class Desk:
 
     def run(
         self, task: str, text: str, drafter: str, draft_length: int, profile: str, request: gr.Request
+    ) -> Iterator[str]:
+        """What becomes of a request, each piece of news as JSON text; see ``_run``."""
+        yield from map(_json, self._run(task, text, drafter, draft_length, profile, request))
+
+    def race(
+        self, task: str, text: str, drafter: str, draft_length: int, profile: str, request: gr.Request
+    ) -> Iterator[str]:
+        """What becomes of a race, likewise; see ``_race``."""
+        yield from map(_json, self._race(task, text, drafter, draft_length, profile, request))
+
+    def _run(
+        self, task: str, text: str, drafter: str, draft_length: int, profile: str, request: gr.Request
     ) -> Iterator[dict[str, Any]]:
         """What becomes of a request: everything that the engine says of it, under the run's own number.
 
@@ -100,7 +112,7 @@ class Desk:
             if job.said.empty():  # else the browser is behind, and gets the newer one
                 yield news | name
 
-    def race(
+    def _race(
         self, task: str, text: str, drafter: str, draft_length: int, profile: str, request: gr.Request
     ) -> Iterator[dict[str, Any]]:
         """Plain decode of a text, then the drafter's; the last news of that one has plain decode's as its rival."""
@@ -108,7 +120,7 @@ class Desk:
         rival = None
         for lane, name in enumerate(("plain", drafter), start=1):
             news: dict[str, Any] = {}
-            for news in self.run(task, text, name, *options):
+            for news in self._run(task, text, name, *options):
                 done = news["status"] == "done"
                 if not done or rival:
                     yield news | {"lane": lane} | ({"rival": rival} if done else {})
@@ -124,6 +136,11 @@ class Desk:
     def _cancel(self, request: gr.Request) -> None:
         if job := self._jobs.pop(request.session_hash, None):
             job.cancelled.set()
+
+
+def _json(news: dict[str, Any]) -> str:
+    """As text without ``<``, at which Gradio takes a user's words for markup and warns."""
+    return json.dumps(news).replace("<", "\\u003c")
 
 
 def theme() -> Base:
@@ -190,7 +207,7 @@ def build(engine: Engine, *, has_head: bool) -> gr.Blocks:
                     css_template=_read("look.css"),
                     js_on_load=_read(*(f"{name}.js" for name in SCRIPTS)),
                     apply_default_css=False,
-                    recorded=[json.loads(path.read_text("utf-8")) for path in sorted(RECORDED.glob("*.json"))],
+                    recorded=[path.read_text("utf-8") for path in sorted(RECORDED.glob("*.json"))],
                 )
 
         def speak(language: str, task: str) -> list[dict[str, Any]]:

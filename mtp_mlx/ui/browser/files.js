@@ -38,7 +38,7 @@ part.download.addEventListener("click", () => {
   setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
 });
 
-const recorded = props.recorded ?? [];
+const recorded = (props.recorded ?? []).map((text) => JSON.parse(text));
 part.recordedBox.hidden = recorded.length === 0;
 
 function listRecorded() {

@@ -4,7 +4,8 @@ const shown = { run: -1, recorded: false }; // the number of the run, 0 before t
 let live = new Film({ status: "idle" });
 
 function draw() {
-  const news = props.value || { status: "idle" };
+  // As text: what the framework is given as objects it clones and watches whole, at every change.
+  const news = props.value ? JSON.parse(props.value) : { status: "idle" };
   const number = news.run ?? 0;
   if (number < shown.run) return; // a newer run has replaced it: what it still says is not shown
   if (number > shown.run) {
@@ -17,12 +18,11 @@ function draw() {
   }
   root.trace = news;
   live.trace = news;
-  // A copy of what is new, once: what the framework hands out is watched at every access.
-  live.add(JSON.parse(JSON.stringify((news.rounds ?? []).slice(live.rounds.length))));
-  live.pending = [...(news.pending ?? [])];
+  live.add((news.rounds ?? []).slice(live.rounds.length));
+  live.pending = news.pending ?? [];
   busy(BUSY.includes(news.status));
   if (!shown.recorded) refresh();
-  if (news.rival && !race.films.length) startRace(JSON.parse(JSON.stringify([news.rival, news])));
+  if (news.rival && !race.films.length) startRace([news.rival, news]);
   announce(news);
 }
 
