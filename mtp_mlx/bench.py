@@ -91,7 +91,10 @@ class Bench:
 
     def to_json(self) -> dict[str, Any]:
         """arms: name → medians over prompts (rates with quartiles), sums of tokens and passes, bytes of weights read
-        while decoding for each token; and the ratios of rates and seconds to the fastest plain arm's."""
+        while decoding for each token; and the ratios of rates and seconds to the fastest plain arm's.
+
+        ``identical`` is against plain decode at the usual width: an arm that chose another one may differ in near-ties.
+        """
         names = [arm.name for arm in self.arms]
         reference = REFERENCE if REFERENCE in names else names[0]
         arms = {arm.name: self._arm(arm, self.timings[reference]) for arm in self.arms}

@@ -11,22 +11,13 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
-from mtp_mlx import __version__, blas, weights
+from mtp_mlx import __version__, blas, terminal, weights
 from mtp_mlx.batch.rows import FORMATS
 from mtp_mlx.profiles import human, profiles
 from mtp_mlx.request import DRAFT_LENGTH, DRAFTERS, WIDTH, Request
 from mtp_mlx.tasks import TASKS
 from mtp_mlx.training.recipe import Recipe
 
-# Each state of a token as the page marks it: a sign for everyone, a colour (ANSI) on a terminal.
-STATES = {
-    "accepted": ("✓", "32"),
-    "rejected": ("✗", "9;31"),
-    "unread": ("–", "2"),
-    "correction": ("↻", "33"),
-    "bonus": ("+", "36"),
-    "plain": ("", "0"),
-}
 TASK_HELP = "; ".join(f"{name}: {task.help}" for name, task in TASKS.items())
 
 
@@ -74,7 +65,9 @@ def parser() -> argparse.ArgumentParser:
     run.add_argument("text", nargs="?", metavar="TEXT", help="the text; standard input when it is left out")
     _decoding(run, draft_length="auto")
     run.add_argument("--max-tokens", type=int, metavar="N", help="the most tokens to write (default: the task's)")
-    run.add_argument("--trace", action="store_true", help=f"a line for every round, on standard error: {_legend()}")
+    run.add_argument(
+        "--trace", action="store_true", help=f"a line for every round, on standard error: {terminal.legend()}"
+    )
     run.add_argument("--json", action="store_true", help="the whole trace as JSON on standard output")
     run.set_defaults(command=_run)
 
@@ -257,7 +250,7 @@ def _run(arguments: argparse.Namespace) -> int:
         if streams:
             print(text, end="", flush=True)
         if arguments.trace and isinstance(event, Round):
-            print(_line(run.trace.rounds[-1], colour=_in_colour()), file=sys.stderr, flush=True)
+            print(terminal.line(run.trace.rounds[-1], colour=terminal.in_colour()), file=sys.stderr, flush=True)
     if arguments.json:
         print(json.dumps(run.trace.to_json(), ensure_ascii=False))
         return 0
@@ -277,32 +270,6 @@ def _run(arguments: argparse.Namespace) -> int:
     for warning in run.trace.warnings:
         print(f"mtp-mlx: {warning}", file=sys.stderr)
     return 0
-
-
-def _in_colour() -> bool:
-    """Whether standard error shows colours: a terminal, and NO_COLOR (no-color.org) is not set."""
-    return sys.stderr.isatty() and not os.environ.get("NO_COLOR")
-
-
-def _legend() -> str:
-    return ", ".join(f"{sign} {state}" for state, (sign, _) in STATES.items() if sign)
-
-
-def _line(round: dict, *, colour: bool) -> str:
-    """One round: each drafted token with the mark of its state, then the backbone's own."""
-    accepted = round["accepted"]
-    first_after = "unread" if round["kind"] == "end" else "rejected"
-    states = ["accepted"] * accepted + [first_after] + ["unread"] * len(round["drafted"])
-    tokens = [(token["text"], state) for token, state in zip(round["drafted"], states, strict=False)]
-    if round["token"] is not None:
-        tokens.append((round["token"]["text"], round["kind"]))
-    marked = ((f"{text!r}{STATES[state][0]}", STATES[state][1]) for text, state in tokens)
-    painted = (f"\x1b[{code}m{text}\x1b[0m" if colour else text for text, code in marked)
-    line = f"{accepted}/{len(round['drafted'])} {' '.join(painted)}"
-    if round["kind"] != "correction":
-        return line
-    row = round["rows"][accepted]
-    return f"{line}   probability {row['top'][0]['probability']:.2f}; {tokens[accepted][0]!r} ranked {row['rank']}"
 
 
 def _eval(arguments: argparse.Namespace) -> int:

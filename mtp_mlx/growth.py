@@ -30,7 +30,7 @@ class Point:
         plain_seconds: one pass of one row, which is one token.
         pass_seconds: one pass of ``width`` rows.
         step_seconds: one draft step.
-        token_seconds: a token of speculative decode, at the acceptance that was measured on held-back texts.
+        token_seconds: a token of speculative decode, at the acceptance that is expected before a text begins.
     """
 
     context: int

@@ -35,8 +35,8 @@ class HeadConfig:
             joined drafting weighs the head's probabilities against. One half: not measured.
         frequent: how many ids of the draft vocabulary stand before those in clusters, if it has centroids; see
             ``drafters.vocabulary``.
-        acceptance: for each task how often each position of a draft was accepted on held-back texts, if those before it
-            were; what the draft length starts from.
+        acceptance: for each task how often each position of a draft was accepted on texts that it never saw, if those
+            before it were; what the draft length starts from.
     """
 
     hidden_size: int

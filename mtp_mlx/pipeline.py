@@ -132,7 +132,7 @@ class Pipeline:
         return self._costs[drafter.name]
 
     def chances(self, name: str, task: str) -> Sequence[float]:
-        """How often each position of a draft is accepted if those before it are, as measured on held-back texts.
+        """How often each position of a draft is accepted if those before it are, as measured on texts never trained on.
 
         One half, where it was not.
         """

@@ -18,7 +18,7 @@ PACKAGE = ROOT / "mtp_mlx"
 ORDER = [
     *("mtp_mlx",),
     *("events", "tasks", "profiles", "blas", "weights", "accept", "jsonl"),
-    *("metrics", "request", "trace"),
+    *("metrics", "request", "trace", "terminal"),
     *("kv", "slots", "prompt", "convert"),
     *("backbone", "bound", "head", "standalone", "probe", "inspection"),
     *("drafters", "drafters.base", "drafters.vocabulary", "drafters.lookup", "drafters.mtp", "drafters.auto"),
@@ -53,6 +53,7 @@ STDLIB_ONLY = [
     "metrics",
     "accept",
     "trace",
+    "terminal",
     "engine",
     "training.recipe",
     "batch.streams",
