@@ -60,11 +60,19 @@ def readable(folder: Path, *, what: str, cure: str) -> Iterator[None]:
         raise WeightsError(f"{folder} is not a readable {what} ({error}): {cure}") from error
 
 
-def check(folder: Path, config: Any, backbone: Backbone, *, layers: Sequence[int], cure: str) -> None:
+def check(
+    folder: Path,
+    config: Any,
+    arrays: Mapping[str, mx.array],
+    backbone: Backbone,
+    *,
+    layers: Sequence[int],
+    cure: str,
+) -> None:
     """Refuse what was trained on another backbone (``config.backbone``) or vocabulary (``config.vocab``).
 
     Raises:
-        WeightsError: another backbone or vocabulary, or ``layers`` that the backbone does not have.
+        WeightsError: another backbone or vocabulary, or ``layers`` or draft ids that the backbone does not have.
     """
     if not all(0 <= layer < len(backbone.model.layers) for layer in layers):
         raise WeightsError(f"{folder} names layers that {backbone.path.name} does not have: {cure}")
@@ -72,3 +80,7 @@ def check(folder: Path, config: Any, backbone: Backbone, *, layers: Sequence[int
         raise WeightsError(f"{folder} drafts in another vocabulary than {backbone.path.name}: {cure}")
     if config.backbone != backbone.fingerprint:
         raise WeightsError(f"{folder} was trained on another backbone than {backbone.path}: {cure}")
+    if "draft_vocab" in arrays:  # mlx reads past the end of a matrix for an id beyond it
+        ids = arrays["draft_vocab"]
+        if not ids.size or ids.min().item() < 0 or ids.max().item() >= backbone.args.vocab_size:
+            raise WeightsError(f"{folder} drafts ids that {backbone.path.name} does not have: {cure}")

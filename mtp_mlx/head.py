@@ -262,7 +262,7 @@ def load_head(folder: Path, backbone: Backbone) -> MTPHead:
         WeightsError: missing, damaged, or made for another backbone or vocabulary.
     """
     config, arrays = bound.read(folder, HeadConfig, what="MTP head", cure=RETRAIN)
-    bound.check(folder, config, backbone, layers=config.kv_layers, cure=RETRAIN)
+    bound.check(folder, config, arrays, backbone, layers=config.kv_layers, cure=RETRAIN)
     with bound.readable(folder, what="MTP head", cure=RETRAIN):
         head = MTPHead(config, arrays["draft_vocab"])
         head.load_weights(list(arrays.items()))

@@ -90,7 +90,7 @@ def load_standalone(folder: Path, backbone: Backbone) -> Standalone:
         WeightsError: missing, damaged, or made for another backbone or vocabulary.
     """
     config, arrays = bound.read(folder, StandaloneConfig, what="standalone drafter", cure=RETRAIN)
-    bound.check(folder, config, backbone, layers=config.layers, cure=RETRAIN)
+    bound.check(folder, config, arrays, backbone, layers=config.layers, cure=RETRAIN)
     with bound.readable(folder, what="standalone drafter", cure=RETRAIN):
         drafter = Standalone(backbone, config, arrays["draft_vocab"])
         missing = {name for name, _ in tree_flatten(drafter.trainable_parameters())} - set(arrays)

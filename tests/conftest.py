@@ -28,6 +28,8 @@ from mlx_lm.tokenizer_utils import load as load_tokenizer  # noqa: E402
 from mtp_mlx import weights  # noqa: E402
 from mtp_mlx.backbone import Backbone, load_backbone  # noqa: E402
 from mtp_mlx.events import Round  # noqa: E402
+from mtp_mlx.head import HeadConfig, MTPHead, save_head  # noqa: E402
+from mtp_mlx.standalone import Standalone, StandaloneConfig, save_standalone  # noqa: E402
 from mtp_mlx.training.features import extract  # noqa: E402
 from mtp_mlx.training.texts import generate, read_examples  # noqa: E402
 
@@ -49,7 +51,7 @@ TINY = llama.ModelArgs(
     num_attention_heads=4,
     num_key_value_heads=2,
     rms_norm_eps=1e-5,
-    vocab_size=49152,  # the shipped tokenizer's
+    vocab_size=4096,  # the first of the shipped tokenizer's: logits of all 49,152 would be most of such a model's work
     max_position_embeddings=8192,
     tie_word_embeddings=True,
 )
@@ -69,7 +71,7 @@ def tokenizer() -> TokenizerWrapper:
 
 @pytest.fixture(scope="session")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Backbone:
-    """A small random llama (4 layers, 64 wide) with the shipped tokenizer; ``tiny.path`` opens as any weights do.
+    """A small random llama (4 layers, 64 wide, the shipped tokenizer's first ids); ``tiny.path`` opens as weights do.
 
     Its greedy text hardly repeats itself, so a wrong row anywhere shows in what follows.
     """
@@ -85,10 +87,31 @@ def make_tiny(folder: Path, *, seed: int = 0) -> Path:
     mx.save_safetensors(str(folder / "model.safetensors"), dict(tree_flatten(model.parameters())), {"format": "mlx"})
     config = {name: value for name, value in vars(TINY).items() if value is not None}
     (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
-    for name in ("tokenizer.json", "tokenizer_config.json"):
-        shutil.copy(weights.BACKBONE / name, folder)
+    write_tokenizer(folder)
     weights.write_sums(folder)
     return folder
+
+
+def write_tokenizer(folder: Path) -> None:
+    """The shipped tokenizer, without the merges that make ids beyond the tiny model's."""
+    tokenizer = json.loads((weights.BACKBONE / "tokenizer.json").read_text(encoding="utf-8"))
+    model = tokenizer["model"]
+    model["vocab"] = {text: id for text, id in model["vocab"].items() if id < TINY.vocab_size}
+    model["merges"] = [pair for pair in model["merges"] if "".join(pair) in model["vocab"]]
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer), encoding="utf-8")
+    shutil.copy(weights.BACKBONE / "tokenizer_config.json", folder)
+
+
+@pytest.fixture(scope="session")
+def tiny_drafters(tiny: Backbone, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """The folders of an untrained head and standalone drafter of ``tiny``."""
+    head, standalone = (tmp_path_factory.mktemp(name) for name in ("head", "standalone"))
+    made = MTPHead(HeadConfig.for_backbone(tiny, kv_layers=(1, 3)), mx.arange(512))
+    made.copy_from(tiny)
+    save_head(made, head)
+    config = StandaloneConfig((0, 3), tiny.fingerprint, tiny.vocab_hash)
+    save_standalone(Standalone(tiny, config, mx.arange(512)), standalone)
+    return head, standalone
 
 
 @pytest.fixture

@@ -146,7 +146,7 @@ def test_a_summary_by_plain_decode_guesses_nothing(tab: Tab):
     tab.page.get_by_role("button", name="Jane: Running 10 min late").click()
     expect(tab.page.get_by_label("Text")).to_have_value(SUMMARIZE.examples[3])
     expect(tab.page.get_by_label(SUMMARIZE.title)).to_be_checked()
-    trace = tab.run()
+    trace = tab.run("Mom: call me")
     assert trace["task"] == "summarize" and trace["text"]
     assert {state for tokens in tab.rounds() for state, _ in tokens} == {"plain"}
     assert (tab.part("additional"), tab.part("saved"), tab.part("acceptance")) == ("0.00", "0", "–")
@@ -173,13 +173,14 @@ def test_stop_keeps_the_text_so_far_and_frees_the_model(tab: Tab):
     assert tab.run(PROOFREAD.examples[0])["status"] == "done"
 
 
-def test_two_tabs_queue_and_both_finish(tab: Tab, browser: BrowserContext, app: App):
+def test_two_tabs_queue_and_the_second_runs_when_the_first_is_stopped(tab: Tab, browser: BrowserContext, app: App):
     other = Tab(browser, app.address)
     tab.choose("None (plain)")
     tab.run(LONG, until=("running",))
-    assert other.run(until=("queued",))["place"] == 1
+    assert other.run("helo", until=("queued",))["place"] == 1
     assert "one run is ahead" in other.part("status")
-    assert tab.wait(*END)["status"] == other.wait(*END)["status"] == "done"
+    tab.page.click("#stop")
+    assert (tab.wait(*END)["status"], other.wait(*END)["status"]) == ("stopped", "done")
     other.page.close()
 
 

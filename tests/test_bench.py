@@ -2,7 +2,6 @@
 
 import json
 
-import mlx.core as mx
 import pytest
 
 from mtp_mlx.arms import ARMS, PLAIN, STANDALONE, Arm, Case, Pass, make_arms
@@ -10,23 +9,26 @@ from mtp_mlx.bench import Bench, measure, plot, table
 from mtp_mlx.cli import main
 from mtp_mlx.decode import plain
 from mtp_mlx.events import Round
-from mtp_mlx.head import HeadConfig, MTPHead
+from mtp_mlx.head import load_head
 from mtp_mlx.pipeline import Pipeline
-from mtp_mlx.standalone import Standalone, StandaloneConfig, save_standalone
 
 NAMES = (*ARMS, "mtp-reduced")
 CASES = [Case([5, 6, 7, 8, 9], 12), Case([11, 12, 13], 9)]
 
 
 @pytest.fixture(scope="module")
-def pipeline(tiny, tmp_path_factory):
+def pipeline(tiny, tiny_drafters):
     """A pipeline with an untrained head and standalone drafter."""
-    folder = tmp_path_factory.mktemp("standalone")
-    vocabulary = mx.arange(512)
-    save_standalone(Standalone(tiny, StandaloneConfig((0, 3), tiny.fingerprint, tiny.vocab_hash), vocabulary), folder)
-    head = MTPHead(HeadConfig.for_backbone(tiny, kv_layers=(1, 3)), vocabulary)
-    head.copy_from(tiny)
-    return Pipeline(tiny, head, standalone=folder)
+    head, standalone = tiny_drafters
+    return Pipeline(tiny, load_head(head, tiny), standalone=standalone)
+
+
+@pytest.fixture
+def bench_command(tiny, tiny_drafters):
+    """``mtp-mlx bench`` over the tiny model: its exit code."""
+    folders = zip(("--backbone", "--head", "--standalone"), (tiny.path, *tiny_drafters), strict=True)
+    weights = [str(word) for pair in folders for word in pair]
+    return lambda *words: main(["bench", *weights, *map(str, words)])
 
 
 @pytest.fixture(scope="module")
@@ -144,34 +146,34 @@ def test_without_a_plain_arm_there_is_no_ratio(pipeline):
         (["--arms", "mtp", "--head", "nowhere"], "nowhere"),
     ],
 )
-def test_what_cannot_be_measured_is_refused_in_a_line(capsys, options, said):
-    assert main(["bench", "--task", "proofread", *options]) == 1
+def test_what_cannot_be_measured_is_refused_in_a_line(bench_command, capsys, options, said):
+    assert bench_command("--task", "proofread", *options) == 1
     out, err = capsys.readouterr()
     assert said in err
     assert (out, err.count("\n")) == ("", 1)
 
 
-def test_a_text_that_cannot_be_measured_is_named(capsys, tmp_path):
+def test_a_text_that_cannot_be_measured_is_named(bench_command, capsys, tmp_path):
     data = tmp_path / "texts.jsonl"
     data.write_text('{"text": "helo"}\n{"text": " "}\n', encoding="utf-8")
-    assert main(["bench", "--task", "proofread", "--data", str(data), "--arms", "plain"]) == 1
+    assert bench_command("--task", "proofread", "--data", data, "--arms", "plain") == 1
     assert "texts.jsonl, line 2" in capsys.readouterr().err
 
 
-def test_the_command_measures_what_it_is_asked_to(capsys, tmp_path):
+def test_the_command_measures_what_it_is_asked_to(bench_command, capsys, tmp_path):
     data = tmp_path / "texts.jsonl"
     data.write_text('{"text": "helo wrld"}\n{"text": "no"}\n', encoding="utf-8")
-    options = ["--limit", "1", "--max-tokens", "6", "--arms", "plain,mtp", "--plot", str(tmp_path / "bench.png")]
-    assert main(["bench", "--task", "proofread", "--data", str(data), *options, "--json"]) == 0
+    options = ["--limit", "1", "--max-tokens", "6", "--arms", "plain,mtp", "--plot", tmp_path / "bench.png"]
+    assert bench_command("--task", "proofread", "--data", data, *options, "--json") == 0
     result = json.loads(capsys.readouterr().out)
     assert list(result["arms"]) == ["plain", "mtp"]
     assert result["prompts"] == result["arms"]["mtp"]["identical"] == 1
     assert (tmp_path / "bench.png").is_file()
-    assert main(["bench", "--data", str(data)]) == 1
+    assert bench_command("--data", data) == 1
     assert "--task" in capsys.readouterr().err
 
 
-def test_arms_without_weights_are_left_out_by_default(capsys, tmp_path):
-    options = ["--task", "proofread", "--limit", "1", "--max-tokens", "2", "--standalone", str(tmp_path / "none")]
-    assert main(["bench", *options, "--json"]) == 0
+def test_arms_without_weights_are_left_out_by_default(bench_command, capsys, tmp_path):
+    options = ["--task", "proofread", "--limit", "1", "--max-tokens", "2", "--standalone", tmp_path / "none"]
+    assert bench_command(*options, "--json") == 0
     assert set(json.loads(capsys.readouterr().out)["arms"]) == set(ARMS) - set(STANDALONE)

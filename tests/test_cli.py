@@ -72,7 +72,7 @@ def test_every_drafter_writes_the_same_ids(run):
 
 
 def test_trace_shows_a_line_a_round(run, monkeypatch):
-    words = ("run", "proofread", "a b c a b", "--drafter", "lookup", "--max-tokens", "8", "--trace")
+    words = ("run", "proofread", "a b c", "--drafter", "lookup", "--draft-length", "4", "--max-tokens", "16", "--trace")
     _, plain, err = run(*words)
     lines = [line for line in err.splitlines() if "/" in line.split(" ")[0]]
     assert len(lines) == int(err.split(" tokens in ")[1].split(" ")[0])
@@ -229,17 +229,18 @@ def test_eval_of_nothing_is_no_success(run, tmp_path):
     assert code == 1
 
 
-def test_a_reader_that_has_enough_is_no_error():
-    command = f"{sys.executable} -m mtp_mlx run proofread hi --drafter plain --max-tokens 4 --json | true"
+def test_a_reader_that_has_enough_is_no_error(tiny):
+    options = f"--backbone {tiny.path} --drafter plain --max-tokens 4 --json"
+    command = f"{sys.executable} -m mtp_mlx run proofread hi {options} | true"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, cwd=ROOT)
     assert done.stderr == ""
 
 
 @pytest.mark.parametrize("closed", ["<&-", ">&-"])
-def test_closed_streams_are_no_traceback(closed):
-    command = (
-        f"{sys.executable} -m mtp_mlx run proofread {'' if closed == '<&-' else 'hi'} --drafter plain --max-tokens 2"
-    )
+def test_closed_streams_are_no_traceback(tiny, closed):
+    text = "" if closed == "<&-" else "hi"
+    options = f"--backbone {tiny.path} --drafter plain --max-tokens 2"
+    command = f"{sys.executable} -m mtp_mlx run proofread {text} {options}"
     done = subprocess.run(["bash", "-c", f"{command} {closed}"], capture_output=True, text=True, cwd=ROOT)
     assert "Traceback" not in done.stderr
     assert done.returncode == (1 if closed == "<&-" else 0)

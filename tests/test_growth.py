@@ -12,7 +12,7 @@ from mtp_mlx.cli import main
 from mtp_mlx.head import HeadConfig, MTPHead
 from mtp_mlx.pipeline import Pipeline
 
-CONTEXTS = (64, 1024, 2048)
+CONTEXTS = (64, 512, 1024)
 
 
 @pytest.fixture(scope="module")
@@ -45,10 +45,11 @@ def test_a_table_and_a_picture_show_every_point(points, tmp_path):
     assert (tmp_path / "growth.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_the_command_draws_the_curve(capsys, tmp_path, monkeypatch):
+def test_the_command_draws_the_curve(tiny, tiny_drafters, capsys, tmp_path, monkeypatch):
     monkeypatch.setattr(growth, "CONTEXTS", (64, 128))
     plot = tmp_path / "growth.png"
-    assert main(["bench", "--growth", "--task", "proofread", "--plot", str(plot), "--json"]) == 0
+    weights = ["--backbone", str(tiny.path), "--head", str(tiny_drafters[0])]
+    assert main(["bench", "--growth", "--task", "proofread", *weights, "--plot", str(plot), "--json"]) == 0
     points = json.loads(capsys.readouterr().out)["growth"]
     assert [point["context"] for point in points] == [64, 128]
     assert plot.is_file()

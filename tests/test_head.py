@@ -19,7 +19,7 @@ LAYERS = (1, 3)
 @pytest.fixture
 def head(tiny):
     mx.random.seed(7)
-    head = MTPHead(HeadConfig.for_backbone(tiny, kv_layers=LAYERS), mx.arange(0, 5000, 3))
+    head = MTPHead(HeadConfig.for_backbone(tiny, kv_layers=LAYERS), mx.arange(0, 4000, 3))
     head.copy_from(tiny)
     head.pre.weight = mx.random.normal(head.pre.weight.shape) * 0.2  # so that token and state both matter
     head.post.weight = mx.random.normal(head.post.weight.shape) * 0.2
@@ -89,10 +89,10 @@ def test_state_and_keys_after_the_last_token_do_not_count(tiny, head):
 
 def test_prompt_tokens_can_be_drafted_though_not_in_the_draft_vocabulary(tiny, head):
     drafter = MTPDrafter(head, tiny)
-    context = context_of(tiny, [10, 11, 40001])
+    context = context_of(tiny, [10, 11, 4001])
     drafter.start(context)
-    assert 40001 in np.array(drafter.vocabulary.ids)
-    assert 40001 not in np.array(head.draft_vocab)
+    assert 4001 in np.array(drafter.vocabulary.ids)
+    assert 4001 not in np.array(head.draft_vocab)
 
 
 def test_drafting_copies_no_keys(backbone):
@@ -152,13 +152,19 @@ def test_layers_that_the_backbone_does_not_have_are_refused(tiny, head, tmp_path
         load_head(tmp_path, tiny)
 
 
-@pytest.mark.parametrize("damage", ["no folder", "no arrays", "not json", "cut", "no field"])
+@pytest.mark.parametrize(
+    "damage", ["no folder", "no arrays", "not json", "cut", "no field", "no ids", "ids beyond", "ids below"]
+)
 def test_a_damaged_head_is_refused_in_a_line(tiny, head, tmp_path, damage):
     folder = tmp_path / "head"
     if damage != "no folder":
         save_head(head, folder)
     if damage == "no arrays":
         mx.save_safetensors(str(folder / "model.safetensors"), {"x": mx.zeros(1)})
+    for other, ids in (("no ids", []), ("ids beyond", [3, tiny.args.vocab_size]), ("ids below", [-1, 3])):
+        if damage == other:
+            arrays = {**mx.load(str(folder / "model.safetensors")), "draft_vocab": mx.array(ids, mx.int32)}
+            mx.save_safetensors(str(folder / "model.safetensors"), arrays)
     if damage == "not json":
         (folder / "config.json").write_text("{")
     if damage == "no field":

@@ -136,7 +136,7 @@ def test_reading_and_writing_take_no_memory_that_grows_with_the_context():
 
 # The rest with a model: whatever was rejected before, a committed position has the same bits.
 
-PROMPT = [1, 9690, 198, 2683, 359, 253, 5356, 5646]
+PROMPT = [1, 969, 198, 2683, 359, 253, 536, 3646]
 LENGTH = 24
 
 
@@ -171,7 +171,7 @@ def replay(model: Backbone, width: int, pattern: Iterator[tuple[int, int]], *, p
     while at < LENGTH:
         right, wrong = next(pattern, (1, 0))
         right = min(right, width, LENGTH - at)
-        rows = [*text[at : at + right], *[(token + 1) % 49152 for token in text[:wrong]]][:width]
+        rows = [*text[at : at + right], *[(token + 1) % model.args.vocab_size for token in text[:wrong]]][:width]
         logits.append(np.array(model.forward(rows, kv, width=width).logits[:right]))
         kv.commit(right)
         at += right

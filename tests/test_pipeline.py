@@ -47,15 +47,10 @@ def test_plain_lookup_and_mtp_write_the_same(tiny):
     )
 
 
-@pytest.fixture(scope="module")
-def shipped():
-    return pipelines.load()
-
-
-@pytest.mark.parametrize("text", PROOFREAD.examples[1::2])
-def test_every_shipped_drafter_writes_the_models_text_in_fewer_passes(shipped, text):
+def test_every_shipped_drafter_writes_the_models_text_in_fewer_passes():
     """The promise: the same ids as plain decode, and well under one pass a token with the head."""
-    request = Request("proofread", text, draft_length=7)
+    shipped = pipelines.load()
+    request = Request("proofread", PROOFREAD.examples[3], draft_length=7)
     runs = {name: finish(shipped, replace(request, drafter=name))[0] for name in ("mtp", "auto", "standalone")}
     wanted = finish(shipped, replace(request, drafter="plain", draft_length=0))[0]
     for name, trace in runs.items():

@@ -9,7 +9,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 from conftest import make_tiny
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from mlx.utils import tree_flatten
 
@@ -51,6 +51,7 @@ def test_its_embeddings_are_a_copy_that_is_not_trained(tiny, drafter):
     assert drafter.model.model.embed_tokens.weight is not tiny.model.model.embed_tokens.weight
 
 
+@settings(max_examples=25)
 @given(st.lists(st.integers(0, 2999), min_size=1, max_size=12), st.integers(1, 7), st.integers(0, 9))
 def test_after_any_round_it_drafts_as_from_a_fresh_start(tiny, drafter, prompt, length, seed):
     """The cache after rejections against a prefill of the committed text."""

@@ -10,9 +10,10 @@ from mtp_mlx.backbone import Backbone
 from mtp_mlx.drafters import vocabulary
 from mtp_mlx.drafters.vocabulary import CLUSTER, CentroidVocabulary, DraftVocabulary, by_cluster, make_vocabulary
 
-IDS = mx.array(np.random.default_rng(1).permutation(40_000)[:1200], mx.int32)
+IDS = mx.array(np.random.default_rng(1).permutation(4000)[:1200], mx.int32)
 FREQUENT = 240
-OWN = [3, 40_001, 48_000, *np.array(IDS)[[2, 700, 900]].tolist()]  # a prompt: of no list, frequent, in clusters
+NOWHERE = sorted(set(range(4096)) - set(np.array(IDS).tolist()))[:3]
+OWN = [*NOWHERE, *np.array(IDS)[[2, 700, 900]].tolist()]  # a prompt: of no list, frequent, in clusters
 
 
 @pytest.fixture(scope="module")
