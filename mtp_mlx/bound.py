@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import mlx.core as mx
+import numpy as np
 
 from mtp_mlx.weights import WeightsError, verify, write_sums
 
@@ -81,6 +82,6 @@ def check(
     if config.backbone != backbone.fingerprint:
         raise WeightsError(f"{folder} was trained on another backbone than {backbone.path}: {cure}")
     if "draft_vocab" in arrays:  # mlx reads past the end of a matrix for an id beyond it
-        ids = arrays["draft_vocab"]
-        if not ids.size or ids.min().item() < 0 or ids.max().item() >= backbone.args.vocab_size:
+        ids = np.array(arrays["draft_vocab"])
+        if not ids.size or ids.min() < 0 or ids.max() >= backbone.args.vocab_size:
             raise WeightsError(f"{folder} drafts ids that {backbone.path.name} does not have: {cure}")
