@@ -138,7 +138,7 @@ class _Batch:
             text.hidden = self.state
         for start in range(0, max(map(len, ids), default=0), CHUNK):
             parts = [row[start : start + CHUNK] for row in ids]
-            hidden = self._forward(parts, self.staged, CHUNK)
+            hidden = states(self.backbone, parts, self.staged, width=CHUNK)
             for slot, (text, part) in enumerate(zip(texts, parts, strict=True)):
                 if part:
                     text.hidden = hidden[slot, len(part) - 1]
@@ -147,11 +147,6 @@ class _Batch:
         self.ready += enumerate(texts)
         for text in texts:
             yield text.key, Prefilled(len(text.tokens), (perf_counter() - started) / len(texts))
-
-    def _forward(self, rows: Sequence[Sequence[int]], kv: Slots, width: int) -> mx.array:
-        """The backbone over the next ids of each text: post-norm states (slots, width, dim)."""
-        with powers.instead(self.backbone.model):
-            return self.backbone.model.model(padded(rows, kv.size, width), cache=kv.layers)
 
     def _round(self, width: int, draft_length: int) -> Told:
         """Draft for all, verify all in one pass, and let each text accept what is its own."""
@@ -165,8 +160,7 @@ class _Batch:
             () if text is None else (text.tokens[-1], *draft.ids)
             for text, draft in zip(self.texts, drafts, strict=True)
         ]
-        hidden = self._forward(rows, self.kv, width)
-        best = mx.argmax(self.backbone.logits(hidden), axis=-1)  # (slots, width)
+        best, hidden = forward(self.backbone, rows, self.kv, width=width)
         mx.eval(best, hidden)
         choices = np.array(best).tolist()
         share = len(texts)
@@ -196,6 +190,18 @@ class _Batch:
                 self.texts[slot] = None
                 yield text.key, Done("end" if ended else "budget")
         self.kv.commit(committed)
+
+
+def forward(backbone: Backbone, rows: Sequence[Sequence[int]], kv: Slots, *, width: int) -> tuple[mx.array, mx.array]:
+    """A pass over the next ids of each text: the backbone's choices (slots, width), its states (slots, width, dim)."""
+    hidden = states(backbone, rows, kv, width=width)
+    return mx.argmax(backbone.logits(hidden), axis=-1), hidden
+
+
+def states(backbone: Backbone, rows: Sequence[Sequence[int]], kv: Slots, *, width: int) -> mx.array:
+    """The backbone's post-norm states over the next ids of each text, (slots, width, dim); commits nothing."""
+    with powers.instead(backbone.model):
+        return backbone.model.model(padded(rows, kv.size, width), cache=kv.layers)
 
 
 def padded(rows: Sequence[Sequence[int]], size: int, width: int) -> mx.array:

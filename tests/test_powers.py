@@ -1,4 +1,4 @@
-"""Exponentials as powers: the same figures but for the last bits, only within the block, and not where they are slower."""
+"""Exponentials as powers: the same figures but for the last bits, within the block only, and only where it pays."""
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -14,7 +14,9 @@ from mtp_mlx import powers
 @pytest.mark.parametrize("masked", ["no mask", "one mask", "a mask for each text"])
 def test_attention_is_mlx_lms(heads, masked):
     mx.random.seed(3)
-    queries, keys, values = (3 * mx.random.normal((2, n, m, 8)) for n, m in ((heads[0], 5), (heads[1], 9), (heads[1], 9)))
+    queries, keys, values = (
+        3 * mx.random.normal((2, n, m, 8)) for n, m in ((heads[0], 5), (heads[1], 9), (heads[1], 9))
+    )
     mask = mx.arange(9) <= mx.array([[0, 3, 8, 5, 2], [1, 8, 8, 0, 7]])[:, None, :, None]
     mask = {"no mask": None, "one mask": mask[0, 0], "a mask for each text": mask}[masked]
     arguments = {"cache": None, "scale": 0.3, "mask": mask}

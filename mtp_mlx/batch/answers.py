@@ -7,14 +7,17 @@ from dataclasses import replace
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
+from mtp_mlx.batch.pace import measure
 from mtp_mlx.events import Done, Prefilled
-from mtp_mlx.profiles import Ledger, ProfileError, admit, get
+from mtp_mlx.profiles import Ledger, ProfileError, admit, get, watch
 from mtp_mlx.request import Request
 from mtp_mlx.tasks import TASKS
 from mtp_mlx.trace import Trace
 
 if TYPE_CHECKING:
     from mtp_mlx.pipeline import Pipeline
+
+MOST_AT_ONCE = 16  # where nobody said how many
 
 Rows = Iterable[tuple[Any, str]]
 Answers = Iterator[tuple[Any, Mapping[str, Any]]]
@@ -23,8 +26,8 @@ Answers = Iterator[tuple[Any, Mapping[str, Any]]]
 def run(
     rows: Rows,
     *,
-    pipeline: Pipeline,
-    request: Request,
+    request: Request | str,
+    pipeline: Pipeline | None = None,
     batch: int = 1,
     timings: bool = True,
     stopping: Callable[[], bool] = lambda: False,
@@ -34,6 +37,8 @@ def run(
 
     Args:
         rows: (key, text) pairs, such as ``enumerate(texts)``; read as they are needed, 64 ahead at most.
+        request: or only the name of a task.
+        pipeline: the loaded model; by default the shipped one is loaded.
         batch: the most texts to decode at once. With one, answers come in the rows' order and are bit for bit those of
             ``pipeline.start``; with more, as they are done, and see ``batched.decode`` on what is equal to what.
         stopping: asked before a text is begun; when it says yes, only those in hand are finished.
@@ -43,7 +48,12 @@ def run(
     Yields:
         (key, result): text, tokens, rounds, accepted, additional_per_pass, finish and seconds, or only ``error``.
     """
+    if isinstance(request, str):
+        request = Request(task=request, text="", draft_length="auto")
+    pipeline = pipeline or _shipped()
     if batch > 1:
+        if request.draft_length == "auto":
+            request = measure(pipeline, request, batch=batch).settle(request)
         yield from _together(rows, pipeline, request, batch, timings, stopping, say)
         return
     said: set[str] = set()
@@ -64,6 +74,15 @@ def run(
         yield key, result(run.trace, perf_counter() - started if timings else None)
 
 
+def _shipped() -> Pipeline:
+    from mtp_mlx import blas
+
+    blas.load()  # before anything imports mlx
+    from mtp_mlx.pipeline import load
+
+    return load()
+
+
 def _together(
     rows: Rows,
     pipeline: Pipeline,
@@ -73,6 +92,8 @@ def _together(
     stopping: Callable[[], bool],
     say: Callable[[str], None],
 ) -> Answers:
+    import mlx.core as mx
+
     from mtp_mlx import batched
     from mtp_mlx.drafters.together import Text, together
     from mtp_mlx.prompt import frame
@@ -81,6 +102,7 @@ def _together(
     traces: dict[Any, Trace] = {}  # of the texts in hand
     begun: dict[Any, float] = {}
     sizes: dict[int, int] = {}
+    said: set[str] = set()
     tokenizer = pipeline.backbone.tokenizer
 
     def size(capacity: int) -> int:
@@ -88,6 +110,10 @@ def _together(
             sizes[capacity] = fitting(pipeline, request.profile, batch, capacity)
             if sizes[capacity] < batch:
                 say(f"{sizes[capacity]} at once, not {batch}, where a text takes {capacity:,} rows of KV cache")
+            result = pipeline.probe(request.rows, texts=sizes[capacity])
+            if not result.exact and str(result) not in said:
+                said.add(str(result))
+                say(str(result))
         return sizes[capacity]
 
     def texts() -> Iterator[Text]:
@@ -112,6 +138,7 @@ def _together(
         draft_length=request.drafts,
         stopping=stopping,
     )
+    watched = False
     for key, event in events:
         if key in failures:
             yield key, failure(failures.pop(key))
@@ -129,6 +156,9 @@ def _together(
             )
         traces[key].add(event)
         if isinstance(event, Done):
+            if not watched and (warning := watch(get(request.profile), mx.get_active_memory())):
+                watched = True
+                say(warning)
             seconds = perf_counter() - begun.pop(key)
             yield key, result(traces.pop(key), seconds if timings else None)
 
@@ -149,6 +179,13 @@ def fitting(pipeline: Pipeline, profile: str, batch: int, capacity: int) -> int:
             if batch == 1:
                 raise
             batch //= 2
+
+
+def largest(pipeline: Pipeline, profile: str) -> int:
+    """How many short texts to decode at once: as many as pay on most machines, if a profile's budget allows them."""
+    from mtp_mlx.rounds import CAPACITY
+
+    return fitting(pipeline, profile, MOST_AT_ONCE, CAPACITY)
 
 
 def failure(error: ValueError) -> dict[str, Any]:
