@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from mtp_mlx.batch.pace import measure
 from mtp_mlx.events import Done, Prefilled
 from mtp_mlx.profiles import Ledger, ProfileError, admit, get, watch
-from mtp_mlx.request import Request
+from mtp_mlx.request import WIDTH, Request
 from mtp_mlx.tasks import TASKS
 from mtp_mlx.trace import Trace
 
@@ -107,7 +107,7 @@ def _together(
 
     def size(capacity: int) -> int:
         if capacity not in sizes:
-            sizes[capacity] = fitting(pipeline, request.profile, batch, capacity)
+            sizes[capacity] = fitting(pipeline, request.profile, batch, capacity, request.rows)
             if sizes[capacity] < batch:
                 say(f"{sizes[capacity]} at once, not {batch}, where a text takes {capacity:,} rows of KV cache")
             result = pipeline.probe(request.rows, texts=sizes[capacity])
@@ -139,6 +139,7 @@ def _together(
         stopping=stopping,
     )
     watched = False
+    mx.reset_peak_memory()
     for key, event in events:
         if key in failures:
             yield key, failure(failures.pop(key))
@@ -156,24 +157,22 @@ def _together(
             )
         traces[key].add(event)
         if isinstance(event, Done):
-            if not watched and (warning := watch(get(request.profile), mx.get_active_memory())):
+            if not watched and (warning := watch(get(request.profile), mx.get_peak_memory())):
                 watched = True
                 say(warning)
             seconds = perf_counter() - begun.pop(key)
             yield key, result(traces.pop(key), seconds if timings else None)
 
 
-def fitting(pipeline: Pipeline, profile: str, batch: int, capacity: int) -> int:
+def fitting(pipeline: Pipeline, profile: str, batch: int, capacity: int, width: int) -> int:
     """How many texts of a KV capacity a profile's memory budget lets decode at once: ``batch``, its half, and so on.
 
     Raises:
         ProfileError: not even one.
     """
     while True:
-        entries = pipeline.ledger(rows=capacity).entries
-        caches = {"KV cache": 2 * batch * entries["KV cache"]}  # those that are decoded, and those that join next
         try:
-            admit(get(profile), Ledger(entries | caches))
+            admit(get(profile), ledger(pipeline, batch=batch, capacity=capacity, width=width))
             return batch
         except ProfileError:
             if batch == 1:
@@ -181,11 +180,21 @@ def fitting(pipeline: Pipeline, profile: str, batch: int, capacity: int) -> int:
             batch //= 2
 
 
+def ledger(pipeline: Pipeline, *, batch: int, capacity: int, width: int) -> Ledger:
+    """What so many texts take, in bytes: KV caches of those that are decoded and those that join next, and for each one
+    a second time while it is written; and the logits of a pass.
+    """
+    entries = pipeline.ledger(rows=capacity).entries
+    backbone = pipeline.backbone
+    logits = batch * width * backbone.args.vocab_size * backbone.dtype.size
+    return Ledger(entries | {"KV cache": 4 * batch * entries["KV cache"], "logits": 2 * logits})
+
+
 def largest(pipeline: Pipeline, profile: str) -> int:
     """How many short texts to decode at once: as many as pay on most machines, if a profile's budget allows them."""
     from mtp_mlx.rounds import CAPACITY
 
-    return fitting(pipeline, profile, MOST_AT_ONCE, CAPACITY)
+    return fitting(pipeline, profile, MOST_AT_ONCE, CAPACITY, WIDTH)
 
 
 def failure(error: ValueError) -> dict[str, Any]:
