@@ -6,6 +6,7 @@ import json
 import multiprocessing
 import os
 import random
+import resource
 import signal
 import socket
 import subprocess
@@ -24,6 +25,7 @@ from mtp_mlx.request import Request
 ROOT = Path(__file__).resolve().parent.parent
 PROCESSES = multiprocessing.get_context("forkserver")  # imports once, then forks before anything is computed
 PROCESSES.set_forkserver_preload(["conftest"])
+UNIT = 1 if sys.platform == "darwin" else 1024  # bytes that ru_maxrss counts in
 QUICK = ("--drafter", "lookup", "--max-tokens", "4", "--width", "2", "--draft-length", "1")
 
 
@@ -246,6 +248,31 @@ def again_and_again(words, output, kills, *, pause):
         assert kill or output.exists(), process.exitcode
     print(f"{died} kills, seed {seed}")
     assert died >= kills // 2
+
+
+def peak(words, told):
+    """Run the command; put its exit code, and the most memory that the process took, in bytes."""
+    told.put((main(words), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * UNIT))
+
+
+@pytest.mark.slow
+def test_memory_does_not_grow_with_the_rows(tiny, tmp_path):
+    """100,000 were watched once, over a model of one layer: 152 MB from the first minute to the last."""
+    peaks = []
+    for n in (1000, 20_000):
+        told = PROCESSES.Queue()
+        source, output = rows(tmp_path / f"{n}.jsonl", n), tmp_path / f"out-{n}.jsonl"
+        shape = ("--batch", "16", "--drafter", "plain", "--draft-length", "0", "--width", "1", "--max-tokens", "1")
+        process = PROCESSES.Process(target=peak, args=([*words(tiny, source, output), *shape, "--quiet"], told))
+        process.start()
+        code, most = told.get()
+        process.join()
+        assert code == 0
+        with output.open() as lines:
+            assert sum(1 for _ in lines) == n
+        peaks.append(most)
+    assert peaks[1] < peaks[0] + 50e6
+    assert peaks[1] + 20 * 1_000_000 < 1.5e9  # 12 bytes a row are kept
 
 
 @pytest.mark.slow

@@ -329,6 +329,8 @@ def test_a_full_disk_keeps_every_row_that_was_written(tmp_path, output):
     source = rows(tmp_path / "in.jsonl", 60)
     expected = tmp_path / "expected.jsonl"
     assert start(source, expected).wait() == 0
+    full = start(source, output, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (50, 50)))
+    assert "make room and run the same command again" in full.communicate()[1].splitlines()[-1]
     kept, full = 0, 0
     for limit in (700, 1500, 2900, 4100, 20_000):
         run = start(source, output, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)))  # noqa: B023

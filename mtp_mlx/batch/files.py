@@ -81,6 +81,17 @@ def _locked(folder: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
+@contextmanager
+def _room(path: Path) -> Iterator[None]:
+    """Say what to do where something cannot be written."""
+    try:
+        yield
+    except OSError as error:
+        raise BatchError(
+            f"cannot write {path} ({error.strerror}): make room and run the same command again; what is done is kept"
+        ) from error
+
+
 def spool(stream: BinaryIO, output: Path) -> Path:
     """Keep a stream in the folder of an output, to be read more than once; of a job that has begun, only compare it.
 
@@ -90,7 +101,7 @@ def spool(stream: BinaryIO, output: Path) -> Path:
     folder = claim(output)
     path, fresh = folder / SPOOLED, folder / f"{SPOOLED}.new"
     folder.mkdir(exist_ok=True)
-    with writing(fresh) as file:
+    with _room(folder), writing(fresh) as file:
         shutil.copyfileobj(stream, file, 1 << 20)
     if (folder / BEGUN).exists() and not (path.exists() and filecmp.cmp(path, fresh, shallow=False)):
         fresh.unlink()
@@ -162,7 +173,8 @@ class Job:
         self.total = sum(1 for _ in source)
         self.about = json.loads(json.dumps({**about, "input": source.digest(), "rows": self.total}))
         if rank == 0:
-            self._begin(measure)
+            with _room(self.folder):
+                self._begin(measure)
         meet(False)
         self.measured = self._compare()
         self.journal = Journal(self.folder, rank=rank)
@@ -232,14 +244,9 @@ class Job:
                     summary = self._write(file)
             else:
                 self._whole.unlink(missing_ok=True)
-                with writing(self._whole) as file:
+                with _room(self._whole), writing(self._whole) as file:
                     summary = self._write(file)
                 self._publish()
-        except OSError as error:
-            raise BatchError(
-                f"cannot write {self._whole} ({error.strerror}): make room and run the same command again; every row "
-                "is kept"
-            ) from error
         finally:
             self.journal.close()
         done = self.folder.with_name(f"{self.output.name}.done")
