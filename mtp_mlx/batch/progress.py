@@ -31,6 +31,7 @@ class Progress:
         self._total, self._first, self._rows = total, done, done
         self._accepted = self._rounds = self._failed = 0
         self._shape: dict[str, int] = {}
+        self._said: set[str] = set()
         self._started = self._spoken = monotonic()
 
     def add(self, result: Mapping[str, Any]) -> None:
@@ -44,7 +45,12 @@ class Progress:
             self.speak()
 
     def say(self, line: str) -> None:
-        """Tell something that a reader should know."""
+        """Tell something that a reader should know, once."""
+        if line not in self._said:
+            self._said.add(line)
+            self._note(line)
+
+    def _note(self, line: str) -> None:
         if not self._quiet:
             told = json.dumps({"note": line}) if self._as_json else f"mtp-mlx: {line}"
             self._bar.write(told, file=sys.stderr)
@@ -57,7 +63,7 @@ class Progress:
         batch, width, drafts = (self._shape[name] for name in ("batch", "width", "draft_length"))
         texts = "1 text" if batch == 1 else f"{batch} texts"
         rows = "1 row" if width == 1 else f"{width} rows"
-        self.say(f"{texts} at once, {rows} each in a pass, {drafts or 'none'} of them drafted")
+        self._note(f"{texts} at once, {rows} each in a pass, {drafts or 'none'} of them drafted")
 
     def speak(self) -> None:
         """Say how far it is, as a line."""
