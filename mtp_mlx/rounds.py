@@ -18,6 +18,8 @@ from mtp_mlx.slots import Slots
 WIDTHS = (1, 2, 3, 4, 5, 6, 8)
 CAPACITY = 192  # rows of KV cache for each text while measuring: those of a short message
 STEPS = 2  # of the draft that is timed
+NARROW = 5  # rows that are likely to pay where many texts share a pass
+CLOSE = 1.1  # how much more a wider pass must promise, as a timing may be off by so much
 
 
 def measure(
@@ -27,11 +29,12 @@ def measure(
     size: int,
     widths: Sequence[int] = WIDTHS,
     capacity: int = CAPACITY,
-    seconds: float = 3.0,
+    turns: int = 5,
 ) -> Costs:
-    """Time passes of each width and drafts over ``size`` texts, in turns, until the seconds are over; twice at least.
+    """Time passes of each width and drafts over ``size`` texts, in turns.
 
-    The fastest of each counts: what else the machine does only ever adds time.
+    The fastest of each counts: what else the machine does only ever adds time. The widest passes, which take
+    longest and pay last, are timed only twice.
     """
     kv = Slots(len(backbone.model.layers), size=size, capacity=capacity)
     mx.eval(forward(backbone, [[0]] * size, kv, width=max(widths)))  # makes the buffers, and warms up
@@ -41,22 +44,26 @@ def measure(
     for slot, text in enumerate(texts):
         drafters.start(slot, text)
     best = dict.fromkeys((0, *widths), float("inf"))  # 0: the draft
-    turns, end = 0, perf_counter() + seconds
-    while turns < 2 or perf_counter() < end:
+    for turn in range(turns):
         for width in best:
+            if turn > 1 and width > NARROW:
+                continue
             started = perf_counter()
             if width == 0:
                 drafters.draft(texts, kv, STEPS)
             else:
                 mx.eval(forward(backbone, [[0]] * size, kv, width=width))
             best[width] = min(best[width], perf_counter() - started)
-        turns += 1
     return Costs({width: best[width] for width in widths}, best[0] / STEPS)
 
 
 def best_width(costs: Costs, chances: Sequence[float]) -> int:
-    """The width at which whole drafts commit most tokens a second; one row, which is plain decode, where none pays."""
-    return max(costs.passes, key=lambda width: costs.rate(chances, width=width, length=width - 1))
+    """The narrowest width at which whole drafts commit about as many tokens a second as at any.
+
+    One row, which is plain decode, where no drafts pay.
+    """
+    rates = {width: costs.rate(chances, width=width, length=width - 1) for width in costs.passes}
+    return min(width for width, rate in rates.items() if CLOSE * rate >= max(rates.values()))
 
 
 def corrected(chances: Sequence[float], *, length: int, additional: float) -> list[float]:

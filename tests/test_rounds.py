@@ -12,7 +12,7 @@ from mtp_mlx.drafters.together import together
 from mtp_mlx.pipeline import Pipeline
 from mtp_mlx.rounds import best_width, corrected, measure
 
-FLAT = Costs({1: 1.0, 2: 1.0, 4: 1.0}, 0.01)
+FLAT = Costs({1: 1.0, 2: 1.0, 4: 1.0, 8: 1.5}, 0.01)
 STEEP = Costs({1: 1.0, 2: 2.0, 4: 4.0}, 0.01)
 BENT = Costs({1: 1.0, 2: 1.5, 4: 3.0}, 0.0)
 
@@ -38,6 +38,6 @@ def test_what_was_expected_needs_no_correction():
 
 
 def test_every_width_is_measured(tiny):
-    costs = measure(tiny, together(Pipeline(tiny).drafter("lookup")), size=3, widths=(1, 2, 5), seconds=0)
+    costs = measure(tiny, together(Pipeline(tiny).drafter("lookup")), size=3, widths=(1, 2, 5), turns=2)
     assert list(costs.passes) == [1, 2, 5]
     assert all(0 < seconds < 60 for seconds in (*costs.passes.values(), costs.step))
