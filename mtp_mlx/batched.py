@@ -9,7 +9,7 @@ from time import perf_counter
 import mlx.core as mx
 import numpy as np
 
-from mtp_mlx import accept
+from mtp_mlx import accept, powers
 from mtp_mlx.backbone import Backbone
 from mtp_mlx.decode import kind
 from mtp_mlx.drafters.together import Text, Together
@@ -18,15 +18,17 @@ from mtp_mlx.request import check_numbers
 from mtp_mlx.slots import Slots
 
 CHUNK = 32  # rows of each text in a pass of the prefill
-SMALLEST = 128  # rows of the smallest KV capacity; the next ones are twice as large, and so on
+SMALLEST = 128  # rows of the smallest KV capacity; the next ones have half as many more, twice as many, and so on
 AHEAD = 64  # texts that are read ahead, so that those of one capacity come together
 
 Told = Iterator[tuple[Hashable, Event]]
 
 
 def capacity(prompt: int, max_tokens: int, width: int) -> int:
-    """The KV capacity of a text: for its prompt, its budget and a pass behind them, rounded up to a power of two."""
-    return max(SMALLEST, 1 << (prompt + max_tokens + max(width, CHUNK) - 1).bit_length())
+    """The KV capacity of a text: for its prompt in chunks, its budget and a pass behind it: 128, 192, 256, 384, ..."""
+    rows = max(SMALLEST, prompt + max(CHUNK, max_tokens + width))
+    power = 1 << (rows - 1).bit_length()
+    return 3 * power // 4 if rows <= 3 * power // 4 and power > SMALLEST else power
 
 
 def decode(
@@ -136,7 +138,7 @@ class _Batch:
             text.hidden = self.state
         for start in range(0, max(map(len, ids), default=0), CHUNK):
             parts = [row[start : start + CHUNK] for row in ids]
-            hidden = self.backbone.model.model(padded(parts, self.staged.size, CHUNK), cache=self.staged.layers)
+            hidden = states(self.backbone, parts, self.staged, width=CHUNK)
             for slot, (text, part) in enumerate(zip(texts, parts, strict=True)):
                 if part:
                     text.hidden = hidden[slot, len(part) - 1]
@@ -158,8 +160,7 @@ class _Batch:
             () if text is None else (text.tokens[-1], *draft.ids)
             for text, draft in zip(self.texts, drafts, strict=True)
         ]
-        hidden = self.backbone.model.model(padded(rows, self.kv.size, width), cache=self.kv.layers)
-        best = mx.argmax(self.backbone.logits(hidden), axis=-1)  # (slots, width)
+        best, hidden = forward(self.backbone, rows, self.kv, width=width)
         mx.eval(best, hidden)
         choices = np.array(best).tolist()
         share = len(texts)
@@ -189,6 +190,18 @@ class _Batch:
                 self.texts[slot] = None
                 yield text.key, Done("end" if ended else "budget")
         self.kv.commit(committed)
+
+
+def forward(backbone: Backbone, rows: Sequence[Sequence[int]], kv: Slots, *, width: int) -> tuple[mx.array, mx.array]:
+    """A pass over the next ids of each text: the backbone's choices (slots, width), its states (slots, width, dim)."""
+    hidden = states(backbone, rows, kv, width=width)
+    return mx.argmax(backbone.logits(hidden), axis=-1), hidden
+
+
+def states(backbone: Backbone, rows: Sequence[Sequence[int]], kv: Slots, *, width: int) -> mx.array:
+    """The backbone's post-norm states over the next ids of each text, (slots, width, dim); commits nothing."""
+    with powers.instead(backbone.model):
+        return backbone.model.model(padded(rows, kv.size, width), cache=kv.layers)
 
 
 def padded(rows: Sequence[Sequence[int]], size: int, width: int) -> mx.array:

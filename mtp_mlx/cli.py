@@ -97,6 +97,12 @@ def parser() -> argparse.ArgumentParser:
     bench.add_argument(
         "--growth", action="store_true", help="instead: what a token and memory cost at 64 to 2,048 tokens of context"
     )
+    bench.add_argument(
+        "--batch",
+        type=_sizes,
+        metavar="B,B",
+        help="instead: rows a minute of so many texts at once (1,2,4,8,16)",
+    )
     bench.add_argument("--plot", type=Path, metavar="FILE.png", help="a picture of the speeds")
     bench.add_argument("--json", action="store_true", help="the result as JSON on standard output")
     _shape(bench, draft_length="auto")
@@ -110,13 +116,19 @@ def parser() -> argparse.ArgumentParser:
     batch.add_argument("--format", choices=FORMATS, help="what INPUT is (default: by its name; text on standard input)")
     batch.add_argument("--field", default="text", metavar="NAME", help="the field or column with the text (text)")
     batch.add_argument("--into", default="result", metavar="NAME", help="the field for the result (result)")
-    _decoding(batch, draft_length=None)
+    _decoding(batch, draft_length="auto")
     batch.add_argument("--max-tokens", type=_positive, metavar="N", help="the most tokens to write for a row")
     batch.add_argument("--no-timings", action="store_true", help="leave out seconds: the same bytes every time")
     batch.add_argument("--quiet", action="store_true", help="no progress and no summary")
     batch.add_argument("--json-log", action="store_true", help="progress and summary as JSON lines")
-    batch.add_argument("--batch", type=_positive, default=1, metavar="B", help="texts to decode at once, at most (1)")
-    batch.set_defaults(command=_batch, width=None)
+    batch.add_argument(
+        "--batch",
+        type=_batch_size,
+        default=1,
+        metavar="B",
+        help="texts to decode at once, at most (1), or auto",
+    )
+    batch.set_defaults(command=_batch)
 
     train = commands.add_parser("train", help="train an MTP head on a frozen backbone")
     train.add_argument(
@@ -151,6 +163,7 @@ def parser() -> argparse.ArgumentParser:
     doctor = commands.add_parser("doctor", help="check device, BLAS, weights and exactness")
     _models(doctor)
     doctor.add_argument("--width", type=_positive, default=WIDTH, metavar="W")
+    doctor.add_argument("--batch", type=_positive, default=1, metavar="B", help="exactness of B texts at once, too")
     doctor.set_defaults(command=_doctor)
     return top
 
@@ -194,10 +207,17 @@ def _names(text: str) -> tuple[str, ...]:
 
 
 def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not 1 or more")
-    return number
+    if not (text.isdecimal() and int(text)):
+        raise argparse.ArgumentTypeError(f"{text} is not a whole number, 1 or more")
+    return int(text)
+
+
+def _sizes(text: str) -> tuple[int, ...]:
+    return tuple(map(_positive, text.split(",")))
+
+
+def _batch_size(text: str) -> int | None:
+    return None if text == "auto" else _positive(text)
 
 
 def _draft_length(text: str) -> int | str:
@@ -309,6 +329,8 @@ def _bench(arguments: argparse.Namespace) -> int:
         raise ValueError(f"{arguments.plot} cannot be written: give a .png in a folder that exists")
     if arguments.growth:
         return _growth(arguments)
+    if arguments.batch:
+        return _curve(arguments)
     weights_of = {name: arguments.standalone for name in arms.STANDALONE}
     weights_of |= {name: arguments.head for name in arms.HEAD}
     names = arguments.arms or [
@@ -358,6 +380,29 @@ def _growth(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _curve(arguments: argparse.Namespace) -> int:
+    from tqdm import tqdm
+
+    from mtp_mlx import pipeline
+    from mtp_mlx.batch import curve
+    from mtp_mlx.evaluate import read_texts
+
+    if arguments.gguf or len(arguments.arms or "") > 1:
+        raise ValueError("--batch compares plain decode and one drafter: leave out --gguf, give --arms mtp or another")
+    task = arguments.task or sorted(TASKS)[0]
+    texts = [text for path in arguments.data or () for _, text in read_texts(path, limit=arguments.limit)]
+    options = {name: getattr(arguments, name) for name in ("draft_length", "width", "max_tokens")}
+    request = Request(task=task, text="", drafter=(arguments.arms or ("mtp",))[0], **options)
+    loaded = pipeline.load(arguments.backbone, arguments.head)
+    texts = texts or list(TASKS[task].examples[: arguments.limit])
+    found = curve.curve(loaded, texts, request=request, batches=arguments.batch)
+    points = list(tqdm(found, total=len(arguments.batch), desc="batches", disable=None))
+    print(json.dumps({"batch": curve.to_json(points)}) if arguments.json else curve.table(points))
+    if arguments.plot:
+        curve.plot(points, arguments.plot)
+    return 0
+
+
 def _shown(value: object) -> str:
     """A figure of an evaluation for people: two decimals, lists without brackets."""
     if isinstance(value, list):
@@ -368,12 +413,12 @@ def _shown(value: object) -> str:
 def _batch(arguments: argparse.Namespace) -> int:
     from mtp_mlx.batch.command import answer
 
-    if arguments.draft_length == "auto":
-        raise ValueError("a batch gives the same output every time, and auto goes by timings: give --draft-length K")
-    options = {name: getattr(arguments, name) for name in ("drafter", "draft_length", "max_tokens", "profile")}
-    request = Request(task=arguments.task, text="", width=arguments.width or WIDTH, **options)
-    if arguments.width is None and arguments.batch > 1:  # rows that are not used are cheap in a small pass only
-        request = replace(request, width=max(2, request.drafts + 1))
+    options = {name: getattr(arguments, name) for name in ("drafter", "draft_length", "width", "max_tokens", "profile")}
+    request = Request(task=arguments.task, text="", **options)
+    if arguments.row_by_row and request.draft_length == "auto":  # there every drafted token costs a pass
+        request = replace(request, draft_length=None)
+    elif isinstance(request.draft_length, int) and request.width is None and arguments.batch != 1:
+        request = replace(request, width=request.drafts + 1)  # rows that are not used are cheap in a small pass only
     return answer(
         arguments.input,
         arguments.output,
@@ -414,7 +459,7 @@ def _doctor(arguments: argparse.Namespace) -> int:
     from mtp_mlx.doctor import examine
 
     well = True
-    for finding in examine(arguments.backbone, arguments.head, width=arguments.width):
+    for finding in examine(arguments.backbone, arguments.head, width=arguments.width, batch=arguments.batch):
         print(f"{'ok ' if finding.good else 'BAD'}  {finding.name:9} {finding.text}", flush=True)
         well = well and finding.good
     print("all well" if well else "something is wrong: see the lines that begin with BAD")

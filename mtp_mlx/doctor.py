@@ -12,7 +12,7 @@ import mlx.core as mx
 from mtp_mlx import blas
 from mtp_mlx.backbone import load_backbone
 from mtp_mlx.head import load_head
-from mtp_mlx.probe import probe
+from mtp_mlx.probe import probe, probe_batch
 from mtp_mlx.profiles import human
 from mtp_mlx.prompt import TextError, frame
 from mtp_mlx.tasks import TASKS
@@ -28,7 +28,7 @@ class Finding:
     text: str
 
 
-def examine(backbone: Path, head: Path, *, width: int) -> Iterator[Finding]:
+def examine(backbone: Path, head: Path, *, width: int, batch: int = 1) -> Iterator[Finding]:
     """Check one thing after the other; what depends on weights that do not load is left out."""
     yield Finding("device", True, f"{mx.default_device()}, mlx {version('mlx')}")
     library = blas.load()
@@ -48,6 +48,9 @@ def examine(backbone: Path, head: Path, *, width: int) -> Iterator[Finding]:
         yield Finding("template", False, str(error))
     result = probe(model, width=width)
     yield Finding("exact", result.exact, str(result).removeprefix("exact: "))
+    if batch > 1:
+        result = probe_batch(model, texts=batch, width=width)
+        yield Finding("batch", result.exact, str(result).removeprefix("exact: "))
     try:
         loaded = load_head(head, model)
     except WeightsError as error:

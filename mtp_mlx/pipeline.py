@@ -22,7 +22,7 @@ from mtp_mlx.drafters.standalone import StandaloneDrafter
 from mtp_mlx.events import Draft, Event, Inspection
 from mtp_mlx.head import MTPHead, load_head
 from mtp_mlx.inspection import judge
-from mtp_mlx.probe import ProbeResult, probe
+from mtp_mlx.probe import ProbeResult, probe, probe_batch
 from mtp_mlx.profiles import Ledger, Profile, admit, get, watch
 from mtp_mlx.prompt import Prompt, TextError, encode
 from mtp_mlx.request import DRAFT_LENGTH, DRAFTERS, MAX_WIDTH, WIDTH, Request
@@ -63,15 +63,17 @@ class Pipeline:
         self._standalone_folder = standalone
         self._mtp: MTPDrafter | None = None
         self._standalone: StandaloneDrafter | None = None
-        self._probed: dict[int, ProbeResult] = {}
+        self._probed: dict[tuple[int, int], ProbeResult] = {}
         self._costs: dict[str, Costs] = {}
         self._prefixes: dict[tuple[int, ...], Prefix] = {}
 
-    def probe(self, width: int) -> ProbeResult:
-        """Whether decoding at this width is exact on this device; computed once a width."""
-        if width not in self._probed:
-            self._probed[width] = probe(self.backbone, width=width)
-        return self._probed[width]
+    def probe(self, width: int, *, texts: int = 1) -> ProbeResult:
+        """Whether decoding so many texts at this width is exact on this device; computed once for each."""
+        if (width, texts) not in self._probed:
+            one = texts == 1
+            result = probe(self.backbone, width=width) if one else probe_batch(self.backbone, texts=texts, width=width)
+            self._probed[width, texts] = result
+        return self._probed[width, texts]
 
     def ledger(self, *, rows: int, prefix: int = 0) -> Ledger:
         """What a run takes whose KV cache holds ``rows`` rows, in bytes; a standalone drafter has all of it twice.

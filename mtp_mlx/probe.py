@@ -9,6 +9,8 @@ import mlx.core as mx
 import numpy as np
 
 from mtp_mlx.backbone import Backbone
+from mtp_mlx.batched import CHUNK, SMALLEST, states
+from mtp_mlx.slots import Slots
 
 # How many rows each verify pass commits, one after the other, capped at the width: all row positions come up.
 PATTERN = (2, 8, 1, 5)
@@ -21,17 +23,20 @@ class ProbeResult:
     width: int
     compared: int
     different: int
+    texts: int = 1
 
     @property
     def exact(self) -> bool:
         return self.different == 0
 
     def __str__(self) -> str:
+        shape = f"at width {self.width}" + (f", {self.texts} texts at once" if self.texts > 1 else "")
         if self.exact:
-            return f"exact: {self.compared} logit rows at width {self.width}, every bit equal"
+            return f"exact: {self.compared} logit rows {shape}, every bit equal"
+        row, cure = ("row", "--row-by-row") if self.texts == 1 else ("row or neighbours", "--batch 1 --row-by-row")
         return (
-            f"NOT exact on this device: {self.different} of {self.compared} logit rows at width {self.width} depend on "
-            "their row, so near-ties may fall otherwise than in plain decode; use --row-by-row (slow, exact)"
+            f"NOT exact on this device: {self.different} of {self.compared} logit rows {shape} depend on "
+            f"their {row}, so near-ties may fall otherwise than in plain decode; use {cure} (slow, exact)"
         )
 
 
@@ -67,3 +72,41 @@ def probe(backbone: Backbone, *, width: int, prompt: Sequence[int] | None = None
             different += not np.array_equal(np.array(logits[row].astype(mx.float32)), plain[start + row])
         start += count
     return ProbeResult(width, start, different)
+
+
+def probe_batch(backbone: Backbone, *, texts: int, width: int) -> ProbeResult:
+    """Compare the logits of several texts decoded one row a pass with the same texts drafted, in other slots.
+
+    Some of those drafts are wrong from a row on; and the last text goes through another slot once more, alone.
+    """
+    prompts = [[40 + (31 * i + j) % 900 for j in range(12 + i % 5)] for i in range(texts)]
+    empty: list[int] = []
+
+    def begun(rows: Sequence[Sequence[int]]) -> Slots:
+        kv = Slots(len(backbone.model.layers), size=texts, capacity=SMALLEST)
+        mx.eval(states(backbone, [row[:-1] for row in rows], kv, width=CHUNK))
+        kv.commit([max(0, len(row) - 1) for row in rows])
+        return kv
+
+    def logits(rows: Sequence[Sequence[int]], kv: Slots) -> np.ndarray:
+        return np.array(backbone.logits(states(backbone, rows, kv, width=width)).astype(mx.float32))
+
+    kv, said, plain = begun(prompts), [prompt[-1:] for prompt in prompts], []
+    for _ in range(width):
+        plain.append(logits([text[-1:] for text in said], kv)[:, 0])  # (texts, vocab)
+        kv.commit([1] * texts)
+        for text, row in zip(said, plain[-1], strict=True):
+            text.append(int(row.argmax()))
+
+    compared = different = 0
+    backwards = [*range(texts)][::-1]
+    for order in (backwards, [texts - 1, *[None] * (texts - 1)]):
+        rows = [empty if i is None else said[i][:width] for i in order]
+        right = [len(row) if slot % 2 == 0 else min(len(row), 1 + slot % width) for slot, row in enumerate(rows)]
+        drafts = [[*row[:n], *[7] * (len(row) - n)] for row, n in zip(rows, right, strict=True)]
+        found = logits(drafts, begun([empty if i is None else prompts[i] for i in order]))
+        for slot, i in enumerate(order):
+            for row in range(right[slot] if i is not None else 0):
+                compared += 1
+                different += not np.array_equal(found[slot, row], plain[row][i])
+    return ProbeResult(width, compared, different, texts)

@@ -1,10 +1,15 @@
 """The iterator: each answer is the one that the text gets alone, and a text that cannot be worked on is an error."""
 
+import gc
+from dataclasses import replace
 from itertools import count
 
+import mlx.core as mx
 import pytest
 
-from mtp_mlx.batch.answers import fitting, run
+from mtp_mlx import batch
+from mtp_mlx.batch.answers import fitting, ledger, run
+from mtp_mlx.batch.pace import Pace
 from mtp_mlx.pipeline import Pipeline
 from mtp_mlx.profiles import ProfileError, get
 from mtp_mlx.request import Request
@@ -59,15 +64,18 @@ def test_a_batch_stops_with_the_texts_in_hand(pipeline):
 
 
 def test_a_profile_allows_as_many_as_fit_and_says_so(pipeline, monkeypatch):
-    """Each text takes its KV cache twice, as the next one is prefilled beside it."""
     rows = 1 << 18
-    room = get("pixel-9").budget_bytes - (pipeline.ledger(rows=rows).total - pipeline.backbone.kv_nbytes(rows))
-    fit = fitting(pipeline, "pixel-9", 64, rows)
+    budget = get("pixel-9").budget_bytes
+
+    def takes(batch):
+        return ledger(pipeline, batch=batch, capacity=rows, width=2).total
+
+    fit = fitting(pipeline, "pixel-9", 64, rows, 2)
     assert 1 < fit < 64
-    assert 2 * fit * pipeline.backbone.kv_nbytes(rows) <= room < 4 * fit * pipeline.backbone.kv_nbytes(rows)
-    assert fitting(pipeline, "none", 64, rows) == 64
+    assert takes(fit) <= budget < takes(2 * fit)
+    assert fitting(pipeline, "none", 64, rows, 2) == 64
     with pytest.raises(ProfileError):
-        fitting(pipeline, "pixel-9", 64, 1 << 24)
+        fitting(pipeline, "pixel-9", 64, 1 << 24, 2)
 
     said = []
     monkeypatch.setattr("mtp_mlx.batch.answers.fitting", lambda *_: 2)
@@ -75,6 +83,34 @@ def test_a_profile_allows_as_many_as_fit_and_says_so(pipeline, monkeypatch):
     assert len(many) == len(TEXTS)
     assert len(said) == 2  # of two capacities
     assert all("2 at once, not 8" in line for line in said)
+
+
+@pytest.mark.parametrize("size", [2, 6])
+def test_a_batch_takes_no_more_memory_than_its_ledger_says(pipeline, size):
+    texts = ["one two three four five six seven " * 30] * (3 * size)
+    request = replace(REQUEST, width=4, draft_length=3)
+    list(run(enumerate(texts[:1]), pipeline=pipeline, request=request, batch=size))  # what every batch shares
+    gc.collect()  # what earlier tests left is not this batch's
+    mx.clear_cache()
+    weights = sum(size for name, size in pipeline.ledger(rows=1).entries.items() if name != "KV cache")
+    before = mx.get_active_memory()
+    assert len(list(run(enumerate(texts), pipeline=pipeline, request=request, batch=size))) == len(texts)
+    told = ledger(pipeline, batch=size, capacity=512, width=4).total - weights
+    assert told / 3 < mx.get_peak_memory() - before < told
+
+
+def test_a_width_is_chosen_where_none_is_given(pipeline, monkeypatch):
+    """In Python, too; a task's name is a request for as many drafts as pay."""
+    asked = []
+
+    def measure(pipeline, request, *, batch):
+        asked.append(batch)
+        return Pace({1: 1.0, 3: 1.0}, 0.0, (0.9, 0.9))
+
+    monkeypatch.setattr("mtp_mlx.batch.answers.measure", measure)
+    request = replace(REQUEST, draft_length="auto")
+    results = dict(batch.run([("a", "hello wrld")], request=request, pipeline=pipeline, batch=2))
+    assert (asked, results["a"]["tokens"]) == ([2], 6)
 
 
 def test_texts_are_read_as_they_are_needed(pipeline):

@@ -6,6 +6,7 @@ import json
 import multiprocessing
 import os
 import random
+import resource
 import signal
 import socket
 import subprocess
@@ -16,13 +17,16 @@ from types import SimpleNamespace
 
 import pytest
 
+from mtp_mlx.batch.pace import Pace
 from mtp_mlx.cli import main
 from mtp_mlx.pipeline import Pipeline
+from mtp_mlx.request import Request
 
 ROOT = Path(__file__).resolve().parent.parent
 PROCESSES = multiprocessing.get_context("forkserver")  # imports once, then forks before anything is computed
 PROCESSES.set_forkserver_preload(["conftest"])
-QUICK = ("--drafter", "lookup", "--max-tokens", "4", "--width", "2")
+UNIT = 1 if sys.platform == "darwin" else 1024  # bytes that ru_maxrss counts in
+QUICK = ("--drafter", "lookup", "--max-tokens", "4", "--width", "2", "--draft-length", "1")
 
 
 @pytest.fixture
@@ -79,6 +83,18 @@ def test_standard_input_is_plain_text(run, tmp_path, monkeypatch):
     assert [line.split(",")[0] for line in lines[1:]] == ["hello wrld", "a b c"]
 
 
+def test_what_cannot_be_read_or_written_is_told_before_any_work(run, tmp_path, source, monkeypatch):
+    monkeypatch.setattr(
+        "mtp_mlx.batch.streams.importlib.import_module", lambda name: (_ for _ in ()).throw(ImportError)
+    )
+    code, err = run(source, tmp_path / "out.jsonl.zst")
+    assert (code, "pip install" in err) == (1, True)
+    monkeypatch.setattr(sys, "stdin", None)
+    assert run("-", tmp_path / "out.jsonl")[0] == 1
+    assert run(source, tmp_path / "out.jsonl", "--drafter", "standalone", "--batch", "2")[0] == 1
+    assert {path.name for path in tmp_path.iterdir()} == {"in.jsonl"}
+
+
 def test_quiet_is_quiet_and_a_log_is_json(run, tmp_path, source):
     assert run(source, tmp_path / "a.jsonl", "--quiet") == (0, "")
     _, err = run(source, tmp_path / "b.jsonl", "--json-log")
@@ -86,7 +102,15 @@ def test_quiet_is_quiet_and_a_log_is_json(run, tmp_path, source):
 
 
 @pytest.mark.parametrize(
-    "words", [("--width", "3"), ("--max-tokens", "5"), ("--drafter", "plain"), ("--no-timings",), ("--field", "id")]
+    "words",
+    [
+        ("--width", "3"),
+        ("--draft-length", "auto"),
+        ("--max-tokens", "5"),
+        ("--drafter", "plain"),
+        ("--no-timings",),
+        ("--field", "id"),
+    ],
 )
 def test_other_options_are_refused(run, tmp_path, source, monkeypatch, words):
     output = tmp_path / "out.jsonl"
@@ -108,10 +132,39 @@ def test_what_cannot_be_is_refused_in_a_line(run, tmp_path, source):
         (source, tmp_path / "missing" / "out.jsonl"),
         (source, tmp_path / "out.csv"),
         (tmp_path, tmp_path / "out.jsonl"),
+        (source, "-"),
+        (source, "."),
     ]:
         code, err = run(input, output)
         assert (code, len(err.strip().splitlines())) == (1, 1)
     assert (tmp_path / "there.jsonl").read_text() == "mine"
+
+
+def test_the_width_is_chosen_again_and_a_resumed_run_chooses_the_same(run, tmp_path, monkeypatch):
+    """Drafts that are promised to be right, and are not, are given up after some rows; what was measured is kept."""
+    source, outputs = rows(tmp_path / "in.jsonl", 40), [tmp_path / name for name in ("a.jsonl", "b.jsonl")]
+    options = ("--batch", "2", "--draft-length", "auto", "--no-timings")
+    monkeypatch.setattr("mtp_mlx.cli.Request", lambda **given: Request(**given | {"width": None}))
+    monkeypatch.setattr("mtp_mlx.batch.command.measure", lambda *_, **__: Pace({1: 1.0, 4: 1.5}, 0.0, (0.9,) * 7))
+    code, err = run(source, outputs[0], *options)
+    assert code == 0
+    chosen = [line for line in err.splitlines() if "at once" in line]
+    assert ["4 rows" in line for line in chosen] == [True, False]
+    assert "1 row" in chosen[1]
+    for stopped_at in (7, 30):
+        seen = []
+
+        def add(self, result, stopped_at=stopped_at, seen=seen):
+            seen.append(result)
+            if len(seen) == stopped_at:
+                raise KeyboardInterrupt
+
+        with monkeypatch.context() as patch:
+            patch.setattr("mtp_mlx.batch.progress.Progress.add", add)
+            assert run(source, outputs[1], *options)[0] == 130
+        monkeypatch.setattr("mtp_mlx.batch.command.measure", lambda *_, **__: Pace({1: 1.0, 2: 0.1}, 0.0, (0.9,) * 7))
+    assert run(source, outputs[1], *options)[0] == 0
+    assert outputs[1].read_bytes() == outputs[0].read_bytes()
 
 
 def words(tiny, source, output):
@@ -142,29 +195,84 @@ def test_the_first_interrupt_finishes_the_row_in_hand(tiny, tmp_path):
     assert not output.exists()
 
 
-@pytest.mark.parametrize(("n", "kills"), [(20, 2), pytest.param(800, 200, marks=pytest.mark.slow)], ids=["few", "many"])
-def test_killed_at_random_moments_nothing_is_lost_or_doubled(tiny, run, tmp_path, n, kills):
+SHIPPED = ["batch", "proofread", "--max-tokens", "6", "--width", "3", "--draft-length", "2", "--batch", "3"]
+
+
+def slow(*values, name):
+    return pytest.param(*values, marks=pytest.mark.slow, id=name)
+
+
+@pytest.mark.parametrize(
+    ("n", "kills", "batch"),
+    [
+        pytest.param(20, 2, "1", id="few"),
+        slow(800, 200, "1", name="many"),
+        slow(900, 100, "3", name="several at once"),
+    ],
+)
+def test_killed_at_random_moments_nothing_is_lost_or_doubled(tiny, run, tmp_path, n, kills, batch):
     """A kill falls before the model is loaded, while rows are worked on, or as the output is put together."""
     source, output, expected = rows(tmp_path / "in.jsonl", n), tmp_path / "out.jsonl", tmp_path / "expected.jsonl"
-    assert run(source, expected, "--no-timings")[0] == 0
+    assert run(source, expected, "--no-timings", "--batch", batch)[0] == 0
+    again_and_again([*words(tiny, source, output), "--batch", batch], output, kills, pause=0.1)
+    assert output.read_bytes() == expected.read_bytes()
+    assert [value["id"] for value in read(output)] == list(range(n))
+    assert {path.name for path in tmp_path.iterdir()} == {"in.jsonl", "out.jsonl", "expected.jsonl"}
+
+
+@pytest.mark.slow
+def test_the_shipped_model_is_killed_and_nothing_is_lost_or_doubled(tmp_path):
+    """Three texts at once, each drafting for itself, and other neighbours after every kill."""
+    source, output, expected = rows(tmp_path / "in.jsonl", 60), tmp_path / "out.jsonl", tmp_path / "expected.jsonl"
+    assert main([*SHIPPED, str(source), str(expected), "--no-timings"]) == 0
+    again_and_again([*SHIPPED, str(source), str(output), "--no-timings"], output, 24, pause=1)
+    assert output.read_bytes() == expected.read_bytes()
+    assert [value["id"] for value in read(output)] == list(range(60))
+
+
+def again_and_again(words, output, kills, *, pause):
+    """Run a command until its output is there, and kill it so often: most times a while after a row is recorded."""
     seed = random.randrange(1 << 30)
     draw = random.Random(seed)
     died = 0
     while not output.exists():
-        process = PROCESSES.Process(target=main, args=([*words(tiny, source, output), "--quiet"],))
+        process = PROCESSES.Process(target=main, args=([*words, "--quiet"],))
         process.start()
         if kill := died < kills:
             if draw.random() < 0.9:
                 wait_for_rows(process.is_alive, output)
-            time.sleep(draw.expovariate(1 / 0.1))
+            time.sleep(draw.expovariate(1 / pause))
             process.kill()
         process.join()
         died += process.exitcode == -signal.SIGKILL
         assert kill or output.exists(), process.exitcode
-    assert output.read_bytes() == expected.read_bytes(), f"seed {seed}"
-    assert [value["id"] for value in read(output)] == list(range(n))
-    assert died >= kills // 2, f"seed {seed}: {died}"
-    assert {path.name for path in tmp_path.iterdir()} == {"in.jsonl", "out.jsonl", "expected.jsonl"}
+    print(f"{died} kills, seed {seed}")
+    assert died >= kills // 2
+
+
+def peak(words, told):
+    """Run the command; put its exit code, and the most memory that the process took, in bytes."""
+    told.put((main(words), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * UNIT))
+
+
+@pytest.mark.slow
+def test_memory_does_not_grow_with_the_rows(tiny, tmp_path):
+    """100,000 were watched once, over a model of one layer: 152 MB from the first minute to the last."""
+    peaks = []
+    for n in (1000, 20_000):
+        told = PROCESSES.Queue()
+        source, output = rows(tmp_path / f"{n}.jsonl", n), tmp_path / f"out-{n}.jsonl"
+        shape = ("--batch", "16", "--drafter", "plain", "--draft-length", "0", "--width", "1", "--max-tokens", "1")
+        process = PROCESSES.Process(target=peak, args=([*words(tiny, source, output), *shape, "--quiet"], told))
+        process.start()
+        code, most = told.get()
+        process.join()
+        assert code == 0
+        with output.open() as lines:
+            assert sum(1 for _ in lines) == n
+        peaks.append(most)
+    assert peaks[1] < peaks[0] + 50e6
+    assert peaks[1] + 20 * 1_000_000 < 1.5e9  # 12 bytes a row are kept
 
 
 @pytest.mark.slow

@@ -8,12 +8,14 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from mtp_mlx.batch.files import Job, claim, spool
+from mtp_mlx.batch.files import Job, claim, owned, spool
 from mtp_mlx.batch.rows import Source
 from mtp_mlx.batch.streams import BatchError
 
@@ -215,6 +217,78 @@ def test_processes_share_what_is_left(source, output):
     assert output.read_bytes() == alone.read_bytes()
 
 
+class Meeting:
+    """What waits for several processes, for threads that stand for them."""
+
+    def __init__(self, size):
+        self.barrier, self.said = threading.Barrier(size, timeout=60), [False] * size
+
+    def of(self, rank):
+        def meet(mine):
+            self.said[rank] = mine
+            self.barrier.wait()
+            anyone = any(self.said)
+            self.barrier.wait()
+            return anyone
+
+        return meet
+
+
+def together(size, work):
+    """What ``work(rank, meet)`` returns in each of so many threads."""
+    meeting = Meeting(size)
+    with ThreadPoolExecutor(size) as pool:
+        return list(pool.map(lambda rank: work(rank, meeting.of(rank)), range(size)))
+
+
+def test_processes_go_from_part_to_part_together_and_count_the_same(source, output):
+    def share(rank, meet):
+        job = Job(source, output, about={}, rank=rank, size=3, meet=meet, measure=lambda: {"by": rank})
+        tallies = []
+        for part in (range(5), range(5, 9)):
+            assert job.run(capitals, rows=part)
+            tallies.append(job.tally(part))
+        return job.measured, tallies, job.finish()
+
+    told = together(3, share)
+    assert [measured for measured, _, _ in told] == [{"by": 0}] * 3
+    assert told[0][1] == told[1][1] == told[2][1]
+    assert [tally.rows for tally in told[0][1]] == [5, 4]
+    assert [summary and summary.rows for _, _, summary in told] == [9, None, None]
+
+
+def test_all_processes_stop_where_one_is_told_to(source, output):
+    def share(rank, meet):
+        job = Job(source, output, about={}, rank=rank, size=2, meet=meet, stopping=lambda: rank == 1)
+        return job.run(capitals, rows=range(4)), job.finish()
+
+    assert together(2, share) == [(False, None)] * 2
+    assert work(source, output, about={}).rows == 9
+
+
+def test_what_was_measured_is_kept_and_not_compared(source, output):
+    Job(source, output, about={}, measure=lambda: {"seconds": 1.5}).journal.close()
+    job = Job(source, output, about={}, measure=lambda: pytest.fail("measured again"))
+    assert job.measured == {"seconds": 1.5}
+    job.run(capitals)
+    assert job.finish().rows == 9
+
+
+def test_two_runs_at_once_are_refused_before_anything_is_begun(source, output):
+    with owned(output):
+        with pytest.raises(BatchError, match="another run"), owned(output):
+            pass
+        with owned(output, rank=1):  # another process of the same run
+            work(source, output, about={})
+    assert not claim(output.with_name("else")).exists()
+
+
+def test_a_folder_where_nothing_was_begun_is_not_left_behind(output):
+    with pytest.raises(KeyError), owned(output):
+        raise KeyError
+    assert not claim(output).exists()
+
+
 def start(source, output, **options):
     code = [sys.executable, "-c", WORK, str(source.path), str(output)]
     return subprocess.Popen(code, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, **options)
@@ -255,6 +329,8 @@ def test_a_full_disk_keeps_every_row_that_was_written(tmp_path, output):
     source = rows(tmp_path / "in.jsonl", 60)
     expected = tmp_path / "expected.jsonl"
     assert start(source, expected).wait() == 0
+    full = start(source, output, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (50, 50)))
+    assert "make room and run the same command again" in full.communicate()[1].splitlines()[-1]
     kept, full = 0, 0
     for limit in (700, 1500, 2900, 4100, 20_000):
         run = start(source, output, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)))  # noqa: B023

@@ -19,11 +19,11 @@ ORDER = [
     *("mtp_mlx",),
     *("events", "tasks", "profiles", "blas", "weights", "accept", "jsonl"),
     *("metrics", "request", "trace", "terminal"),
-    *("kv", "slots", "prompt", "convert"),
-    *("backbone", "bound", "head", "standalone", "probe", "inspection"),
+    *("kv", "slots", "powers", "prompt", "convert"),
+    *("backbone", "bound", "head", "standalone", "inspection"),
     *("drafters", "drafters.base", "drafters.vocabulary", "drafters.lookup", "drafters.mtp", "drafters.auto"),
     *("drafters.standalone", "costs", "drafters.paced", "drafters.together"),
-    *("decode", "batched"),
+    *("decode", "batched", "probe", "rounds"),
     *(
         "training",
         "training.recipe",
@@ -36,8 +36,8 @@ ORDER = [
     *("training.features", "training.acceptance", "training.vocabulary", "training.plot", "training.trainer"),
     *("training.unroll", "training.next_token", "training.job"),
     *("pipeline", "engine", "evaluate", "arms", "bench", "growth", "doctor"),
-    *("batch", "batch.streams", "batch.rows", "batch.journal", "batch.files", "batch.answers", "batch.progress"),
-    *("batch.command",),
+    *("batch.pace", "batch.answers", "batch", "batch.streams", "batch.rows", "batch.journal", "batch.files"),
+    *("batch.progress", "batch.command", "batch.curve"),
     *("ui", "ui.words", "ui.programs", "ui.page", "ui.serve"),
     *("cli", "__main__"),
 ]
@@ -61,6 +61,8 @@ STDLIB_ONLY = [
     "batch.journal",
     "batch.files",
     "batch.answers",
+    "batch.pace",
+    "batch",
 ]
 # Imported before blas.load(), or in a process or thread that must not own mlx.
 WITHOUT_MLX = ["mtp_mlx", "mtp_mlx.cli", *(f"mtp_mlx.{name}" for name in STDLIB_ONLY)]

@@ -39,5 +39,21 @@ def test_as_json(capfd, clock):
     assert first["seconds_left"] == pytest.approx((100 - first["rows"]) / first["rows_per_second"], rel=0.05)
 
 
+def test_the_shape_is_told_when_it_is_whole_or_new(capfd):
+    for options, read in (({}, str), ({"as_json": True}, lambda line: json.loads(line)["note"])):
+        bar = Progress(100, **options)
+        bar.tell(batch=8)
+        bar.tell(width=3, draft_length=2)
+        bar.tell(width=3, draft_length=2)
+        bar.tell(width=1, draft_length=0)
+        bar.close()
+        first, second = map(read, capfd.readouterr().err.splitlines())
+        assert "8 texts at once, 3 rows" in first
+        assert "1 row" in second
+    bar = Progress(100, quiet=True)
+    bar.tell(batch=8, width=3, draft_length=2)
+    assert capfd.readouterr().err == ""
+
+
 def test_quiet(capfd, clock):
     assert told(capfd, quiet=True) == []

@@ -129,6 +129,20 @@ def test_a_bad_csv_row_has_its_own_error_and_nothing_is_lost(tmp_path, row, kept
     ]
 
 
+def test_a_quote_that_nothing_closes_costs_its_own_line_alone(tmp_path):
+    lines = ['7,"two', 'lines"', '8,"open', "9,fine", "", '10,"closed"', '11,"open', "12,last"]
+    read = list(source(tmp_path, "id,text\n" + "\n".join(lines), "csv"))
+    assert [(row.line, row.text, row.error is None) for row in read] == [
+        (2, "two\nlines", True),
+        (4, "", False),
+        (5, "fine", True),
+        (7, "closed", True),
+        (8, "", False),
+        (9, "last", True),
+    ]
+    assert [row.cells for row in read if row.error] == [('8,"open',), ('11,"open',)]
+
+
 @pytest.mark.parametrize("format", ["jsonl", "csv", "text"])
 def test_a_line_of_10_mb_is_read_and_an_endless_one_is_an_error(tmp_path, monkeypatch, format):
     wrap = '{{"text": "{}"}}\n' if format == "jsonl" else "{}\n"

@@ -1,1 +1,3 @@
-"""Batches: files in, files out, resumable; ``answers.run`` is the iterator beneath them."""
+"""Batches: files in, files out, resumable; ``run`` is the iterator beneath them."""
+
+from mtp_mlx.batch.answers import run as run

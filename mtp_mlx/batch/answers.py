@@ -7,14 +7,17 @@ from dataclasses import replace
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
+from mtp_mlx.batch.pace import measure
 from mtp_mlx.events import Done, Prefilled
-from mtp_mlx.profiles import Ledger, ProfileError, admit, get
-from mtp_mlx.request import Request
+from mtp_mlx.profiles import Ledger, ProfileError, admit, get, watch
+from mtp_mlx.request import WIDTH, Request
 from mtp_mlx.tasks import TASKS
 from mtp_mlx.trace import Trace
 
 if TYPE_CHECKING:
     from mtp_mlx.pipeline import Pipeline
+
+MOST_AT_ONCE = 16  # where nobody said how many
 
 Rows = Iterable[tuple[Any, str]]
 Answers = Iterator[tuple[Any, Mapping[str, Any]]]
@@ -23,8 +26,8 @@ Answers = Iterator[tuple[Any, Mapping[str, Any]]]
 def run(
     rows: Rows,
     *,
-    pipeline: Pipeline,
-    request: Request,
+    request: Request | str,
+    pipeline: Pipeline | None = None,
     batch: int = 1,
     timings: bool = True,
     stopping: Callable[[], bool] = lambda: False,
@@ -34,6 +37,8 @@ def run(
 
     Args:
         rows: (key, text) pairs, such as ``enumerate(texts)``; read as they are needed, 64 ahead at most.
+        request: or only the name of a task.
+        pipeline: the loaded model; by default the shipped one is loaded.
         batch: the most texts to decode at once. With one, answers come in the rows' order and are bit for bit those of
             ``pipeline.start``; with more, as they are done, and see ``batched.decode`` on what is equal to what.
         stopping: asked before a text is begun; when it says yes, only those in hand are finished.
@@ -43,7 +48,12 @@ def run(
     Yields:
         (key, result): text, tokens, rounds, accepted, additional_per_pass, finish and seconds, or only ``error``.
     """
+    if isinstance(request, str):
+        request = Request(task=request, text="", draft_length="auto")
+    pipeline = pipeline or _shipped()
     if batch > 1:
+        if request.draft_length == "auto":
+            request = measure(pipeline, request, batch=batch).settle(request)
         yield from _together(rows, pipeline, request, batch, timings, stopping, say)
         return
     said: set[str] = set()
@@ -64,6 +74,15 @@ def run(
         yield key, result(run.trace, perf_counter() - started if timings else None)
 
 
+def _shipped() -> Pipeline:
+    from mtp_mlx import blas
+
+    blas.load()  # before anything imports mlx
+    from mtp_mlx.pipeline import load
+
+    return load()
+
+
 def _together(
     rows: Rows,
     pipeline: Pipeline,
@@ -73,6 +92,8 @@ def _together(
     stopping: Callable[[], bool],
     say: Callable[[str], None],
 ) -> Answers:
+    import mlx.core as mx
+
     from mtp_mlx import batched
     from mtp_mlx.drafters.together import Text, together
     from mtp_mlx.prompt import frame
@@ -81,13 +102,18 @@ def _together(
     traces: dict[Any, Trace] = {}  # of the texts in hand
     begun: dict[Any, float] = {}
     sizes: dict[int, int] = {}
+    said: set[str] = set()
     tokenizer = pipeline.backbone.tokenizer
 
     def size(capacity: int) -> int:
         if capacity not in sizes:
-            sizes[capacity] = fitting(pipeline, request.profile, batch, capacity)
+            sizes[capacity] = fitting(pipeline, request.profile, batch, capacity, request.rows)
             if sizes[capacity] < batch:
                 say(f"{sizes[capacity]} at once, not {batch}, where a text takes {capacity:,} rows of KV cache")
+            result = pipeline.probe(request.rows, texts=sizes[capacity])
+            if not result.exact and str(result) not in said:
+                said.add(str(result))
+                say(str(result))
         return sizes[capacity]
 
     def texts() -> Iterator[Text]:
@@ -112,6 +138,8 @@ def _together(
         draft_length=request.drafts,
         stopping=stopping,
     )
+    watched = False
+    mx.reset_peak_memory()
     for key, event in events:
         if key in failures:
             yield key, failure(failures.pop(key))
@@ -129,26 +157,44 @@ def _together(
             )
         traces[key].add(event)
         if isinstance(event, Done):
+            if not watched and (warning := watch(get(request.profile), mx.get_peak_memory())):
+                watched = True
+                say(warning)
             seconds = perf_counter() - begun.pop(key)
             yield key, result(traces.pop(key), seconds if timings else None)
 
 
-def fitting(pipeline: Pipeline, profile: str, batch: int, capacity: int) -> int:
+def fitting(pipeline: Pipeline, profile: str, batch: int, capacity: int, width: int) -> int:
     """How many texts of a KV capacity a profile's memory budget lets decode at once: ``batch``, its half, and so on.
 
     Raises:
         ProfileError: not even one.
     """
     while True:
-        entries = pipeline.ledger(rows=capacity).entries
-        caches = {"KV cache": 2 * batch * entries["KV cache"]}  # those that are decoded, and those that join next
         try:
-            admit(get(profile), Ledger(entries | caches))
+            admit(get(profile), ledger(pipeline, batch=batch, capacity=capacity, width=width))
             return batch
         except ProfileError:
             if batch == 1:
                 raise
             batch //= 2
+
+
+def ledger(pipeline: Pipeline, *, batch: int, capacity: int, width: int) -> Ledger:
+    """What so many texts take, in bytes: KV caches of those that are decoded and those that join next, and for each one
+    a second time while it is written; and the logits of a pass.
+    """
+    entries = pipeline.ledger(rows=capacity).entries
+    backbone = pipeline.backbone
+    logits = batch * width * backbone.args.vocab_size * backbone.dtype.size
+    return Ledger(entries | {"KV cache": 4 * batch * entries["KV cache"], "logits": 2 * logits})
+
+
+def largest(pipeline: Pipeline, profile: str) -> int:
+    """How many short texts to decode at once: as many as pay on most machines, if a profile's budget allows them."""
+    from mtp_mlx.rounds import CAPACITY
+
+    return fitting(pipeline, profile, MOST_AT_ONCE, CAPACITY, WIDTH)
 
 
 def failure(error: ValueError) -> dict[str, Any]:

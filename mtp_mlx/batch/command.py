@@ -8,13 +8,15 @@ import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Any
 
-from mtp_mlx.batch.answers import run
-from mtp_mlx.batch.files import Job, Summary, claim, spool
+from mtp_mlx.batch.answers import largest, run
+from mtp_mlx.batch.files import Job, Summary, owned, spool
+from mtp_mlx.batch.pace import MOST, Pace, measure, phases
 from mtp_mlx.batch.progress import Progress
 from mtp_mlx.batch.rows import Source, format_of
 from mtp_mlx.batch.streams import BatchError
@@ -38,7 +40,7 @@ def answer(
     format: str | None = None,
     field: str = "text",
     into: str = "result",
-    batch: int = 1,
+    batch: int | None = 1,
     row_by_row: bool = False,
     timings: bool = True,
     quiet: bool = False,
@@ -49,53 +51,76 @@ def answer(
     Args:
         input: a file; ``-`` is standard input.
         load: loads the model; not before all that can be refused without it is.
+        batch: how many texts to decode at once, at most; None: as many as the profile's memory budget allows.
         folders: where the weights of ``backbone``, ``head`` and ``standalone`` are.
 
     Raises:
         BatchError: see ``files.Job``.
     """
-    rank, size, barrier = processes()
-    claim(output)
-    piped = str(input) == "-"
-    if piped and size > 1:
-        raise BatchError("standard input cannot be shared by several processes: give a file")
-    format = format or ("text" if piped else format_of(input))
-    source = Source(spool(sys.stdin.buffer, output) if piped else input, format, field, into)
-    pipeline = load()
-    drafter = {"mtp": "head", "auto": "head", "standalone": "standalone"}.get(request.drafter)
-    about = {
-        "task": request.task,
-        "prompt": hashlib.sha256(repr(TASKS[request.task]).encode()).hexdigest(),
-        **{name: getattr(request, name) for name in ("drafter", "max_tokens", "profile")},
-        "width": request.rows,
-        "draft_length": request.drafts,
-        "batch": batch,
-        "row_by_row": row_by_row,
-        "timings": timings,
-        "backbone": pipeline.backbone.fingerprint,
-        **({} if drafter is None else {drafter: sha256(folders[drafter] / "model.safetensors")}),
-        "mlx": version("mlx"),
-        **{name: getattr(source, name) for name in ("format", "field", "into")},
-    }
-    with stopping_gently() as stop:
-        job = Job(source, output, about=about, rank=rank, size=size, barrier=barrier, stopping=stop.is_set)
-        progress = Progress(job.total, done=job.journal.done, quiet=quiet or rank > 0, as_json=json_log)
-        try:
-            job.run(
-                lambda texts: run(
-                    texts,
-                    pipeline=pipeline,
-                    request=request,
-                    batch=batch,
-                    timings=timings,
-                    stopping=stop.is_set,
-                    say=lambda line: None if quiet or rank > 0 else print(f"mtp-mlx: {line}", file=sys.stderr),
-                ),
-                seen=progress.add,
+    rank, size, meet = processes()
+    with owned(output, rank=rank):
+        piped = str(input) == "-"
+        if piped and size > 1:
+            raise BatchError("standard input cannot be shared by several processes: give a file")
+        if piped and sys.stdin is None:
+            raise BatchError("standard input is closed: give a file, or pipe the rows in")
+        format = format or ("text" if piped else format_of(input))
+        source = Source(spool(sys.stdin.buffer, output) if piped else input, format, field, into)
+        paced = request.draft_length == "auto"
+        pipeline = load()
+        batch = largest(pipeline, request.profile) if batch is None else batch
+        check(pipeline, request, batch)
+        drafter = {"mtp": "head", "auto": "head", "standalone": "standalone"}.get(request.drafter)
+        about = {
+            "task": request.task,
+            "prompt": hashlib.sha256(repr(TASKS[request.task]).encode()).hexdigest(),
+            **{name: getattr(request, name) for name in ("drafter", "max_tokens", "profile")},
+            "width": request.width,
+            "draft_length": request.draft_length,
+            "batch": batch,
+            "row_by_row": row_by_row,
+            "timings": timings,
+            "backbone": pipeline.backbone.fingerprint,
+            **({} if drafter is None else {drafter: sha256(folders[drafter] / "model.safetensors")}),
+            "mlx": version("mlx"),
+            **{name: getattr(source, name) for name in ("format", "field", "into")},
+        }
+        with stopping_gently() as stop:
+            job = Job(
+                source,
+                output,
+                about=about,
+                rank=rank,
+                size=size,
+                meet=meet,
+                measure=lambda: measure(pipeline, request, batch=batch).to_json() if paced else {},
+                stopping=stop.is_set,
             )
-        finally:
-            progress.close()
-        summary = job.finish()
+            progress = Progress(job.total, done=job.journal.done, quiet=quiet or rank > 0, as_json=json_log)
+            progress.tell(batch=batch)
+            settled, pace = request, Pace.from_json(job.measured) if paced else None
+            try:
+                for rows in phases(job.total, batch=batch) if pace else [range(job.total)]:
+                    if pace:
+                        settled = pace.settle(request)
+                    progress.tell(width=settled.rows, draft_length=settled.drafts)
+                    answers = partial(
+                        run,
+                        pipeline=pipeline,
+                        request=settled,
+                        batch=batch,
+                        timings=timings,
+                        stopping=stop.is_set,
+                        say=progress.say,
+                    )
+                    if not job.run(answers, rows=rows, seen=progress.add):
+                        break
+                    if pace and rows.stop < job.total:
+                        seen = job.tally(rows[-MOST:])
+                        pace = pace.after(settled, rounds=seen.rounds, accepted=seen.accepted)
+            finally:
+                progress.close()
+            summary = job.finish()
     if rank > 0:
         return STOPPED if stop.is_set() else 0  # the first process speaks for all
     if summary is None:
@@ -107,12 +132,30 @@ def answer(
     return 1 if summary.failed else 0
 
 
-def processes() -> tuple[int, int, Callable[[], None]]:
-    """Which of how many processes this is, as MLX's own launcher started them, and what waits for all of them."""
+def check(pipeline: Pipeline, request: Request, batch: int) -> None:
+    """Raise ValueError for what no row can be answered with, before anything is begun."""
+    drafter = pipeline.drafter(request.drafter)
+    if batch > 1:
+        from mtp_mlx.drafters.together import together
+
+        together(drafter)
+        if pipeline.backbone.row_by_row:
+            raise BatchError("--row-by-row takes one text at a time: give --batch 1")
+
+
+def processes() -> tuple[int, int, Callable[[bool], bool]]:
+    """Which of how many processes this is, as MLX's own launcher started them, and what waits for all of them.
+
+    That tells each one whether any of them came with True.
+    """
     import mlx.core as mx
 
     group = mx.distributed.init()
-    return group.rank(), group.size(), lambda: mx.eval(mx.distributed.all_sum(mx.ones(1), group=group, stream=mx.cpu))
+    return (
+        group.rank(),
+        group.size(),
+        lambda mine: bool(mx.distributed.all_sum(mx.array([float(mine)]), group=group, stream=mx.cpu).item()),
+    )
 
 
 def told(summary: Summary, output: Path) -> str:

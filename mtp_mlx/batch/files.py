@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import fcntl
 import filecmp
 import json
 import os
 import shutil
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from mtp_mlx.batch.journal import Journal
 from mtp_mlx.batch.rows import Row, Source, format_of, header, render
-from mtp_mlx.batch.streams import BatchError, sync, writing
+from mtp_mlx.batch.streams import BatchError, check, sync, writing
 
 # From (row number, text) pairs to (row number, result) pairs, in any order; it may read ahead by a bounded number.
 Answer = Callable[[Iterable[tuple[int, str]]], Iterable[tuple[int, Mapping[str, Any]]]]
 BEGUN, SPOOLED = "job.json", "input"
+MEASURED = "measured"
 NEW = (f"{BEGUN}.new", SPOOLED, f"{SPOOLED}.new")  # what may be there before a job has begun
 
 
@@ -28,6 +32,8 @@ def claim(output: Path) -> Path:
     Raises:
         BatchError: something that no batch has just finished has the output's name.
     """
+    if str(output) == "-" or not output.name:
+        raise BatchError(f"OUTPUT is {output}, and a run that can be gone on with needs a file: name one")
     folder = output.with_name(f"{output.name}.partial")
     if not output.parent.is_dir():
         raise BatchError(f"there is no folder {output.parent}: make it first")
@@ -35,6 +41,55 @@ def claim(output: Path) -> Path:
     if os.path.lexists(output) and not (output.exists() and whole.exists() and output.samefile(whole)):
         raise BatchError(f"{output} exists already: name another OUTPUT, or move it away")
     return folder
+
+
+@contextmanager
+def owned(output: Path, *, rank: int = 0) -> Iterator[None]:
+    """Keep the folder of an output from other runs; of several processes the first does it for all.
+
+    Raises:
+        BatchError: another run is at work on it, or it cannot be made.
+    """
+    folder = claim(output)
+    if rank > 0:
+        yield
+        return
+    try:
+        folder.mkdir(exist_ok=True)
+    except OSError as error:
+        raise BatchError(f"cannot make {folder} ({error.strerror}): name an OUTPUT that can be written") from error
+    with _locked(folder):
+        try:
+            yield
+        finally:
+            with suppress(OSError):
+                folder.rmdir()  # where nothing was begun
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise BatchError(f"another run is at work on {folder}: wait for it, or end it first") from error
+        except OSError:  # a file system that locks no folders; the journal's files are locked, too
+            pass
+        yield
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def _room(path: Path) -> Iterator[None]:
+    """Say what to do where something cannot be written."""
+    try:
+        yield
+    except OSError as error:
+        raise BatchError(
+            f"cannot write {path} ({error.strerror}): make room and run the same command again; what is done is kept"
+        ) from error
 
 
 def spool(stream: BinaryIO, output: Path) -> Path:
@@ -46,7 +101,7 @@ def spool(stream: BinaryIO, output: Path) -> Path:
     folder = claim(output)
     path, fresh = folder / SPOOLED, folder / f"{SPOOLED}.new"
     folder.mkdir(exist_ok=True)
-    with writing(fresh) as file:
+    with _room(folder), writing(fresh) as file:
         shutil.copyfileobj(stream, file, 1 << 20)
     if (folder / BEGUN).exists() and not (path.exists() and filecmp.cmp(path, fresh, shallow=False)):
         fresh.unlink()
@@ -87,7 +142,8 @@ class Job:
         about: all that the results depend on besides the rows: task, options, weights. A job goes on only with the
             same.
         rank, size: which of how many processes this is; each does its share of the rows that are left.
-        barrier: waits until all of them have come to it.
+        meet: waits until all of them have come to it; tells whether any of them came with True.
+        measure: called when the job is begun, not when it goes on; what it returns is kept as ``measured``.
         stopping: asked before each row; when it says yes, the rows in hand are finished and no more begun.
 
     Raises:
@@ -102,27 +158,43 @@ class Job:
         about: Mapping[str, Any],
         rank: int = 0,
         size: int = 1,
-        barrier: Callable[[], None] = lambda: None,
+        meet: Callable[[bool], bool] = bool,
+        measure: Callable[[], Mapping[str, Any]] = dict,
         stopping: Callable[[], bool] = lambda: False,
     ):
         self.output = output
         self.format = format_of(output)
         self.folder = claim(output)
-        self.rank, self.size, self.barrier, self.stopping = rank, size, barrier, stopping
+        self.rank, self.size, self.meet, self.stopping = rank, size, meet, stopping
         self._whole = self.folder / f"whole-{output.name}"  # the output before it has its name
         self.source = source
         header(self.format, source)  # refused now if at all
+        check(output)
         self.total = sum(1 for _ in source)
         self.about = json.loads(json.dumps({**about, "input": source.digest(), "rows": self.total}))
         if rank == 0:
-            self._begin()
-        barrier()
-        self._compare()
+            with _room(self.folder):
+                self._begin(measure)
+        meet(False)
+        self.measured = self._compare()
         self.journal = Journal(self.folder, rank=rank)
-        barrier()  # nobody writes before all have read what is left to do
+        meet(False)  # nobody writes before all have read what is left to do
 
-    def run(self, answer: Answer, *, seen: Callable[[Mapping[str, Any]], None] = lambda result: None) -> None:
-        """Do this process's share of the rows that are left; ``seen`` is told each result once it is recorded."""
+    def run(
+        self,
+        answer: Answer,
+        *,
+        rows: range | None = None,
+        seen: Callable[[Mapping[str, Any]], None] = lambda result: None,
+    ) -> bool:
+        """Do this process's share of the rows that are left; ``seen`` is told each result once it is recorded.
+
+        Args:
+            rows: only those with these numbers.
+
+        Returns:
+            Whether all of them are done, by all processes: False where one was told to stop.
+        """
         checks: dict[int, int] = {}  # of the rows in hand
 
         def record(number: int, check: int, result: Mapping[str, Any]) -> None:
@@ -130,7 +202,7 @@ class Job:
             seen(result)
 
         def texts() -> Iterator[tuple[int, str]]:
-            for number, row in self._left():
+            for number, row in self._left(range(self.total) if rows is None else rows):
                 if self.stopping():
                     return
                 if row.error is None:
@@ -142,6 +214,16 @@ class Job:
         for number, result in answer(texts()):
             record(number, checks.pop(number), result)
         self.journal.sync()
+        return not self.meet(self.stopping())
+
+    def tally(self, rows: range) -> Summary:
+        """What became of rows that are done, by whatever process."""
+        summary = Summary()
+        with closing(Journal(self.folder, rank=None)) as journal:
+            for number, row in enumerate(islice(self.source, rows.stop)):
+                if number in rows:
+                    summary.add(row, journal.result(number))
+        return summary
 
     def finish(self) -> Summary | None:
         """Put the output together, in the rows' order, and clear up; None where rows are left.
@@ -149,7 +231,7 @@ class Job:
         Of several processes the first does it, when all have come to it, and the others return None.
         """
         self.journal.close()
-        self.barrier()
+        self.meet(False)
         if self.rank > 0:
             return None
         self.journal = Journal(self.folder, rank=None)
@@ -162,14 +244,9 @@ class Job:
                     summary = self._write(file)
             else:
                 self._whole.unlink(missing_ok=True)
-                with writing(self._whole) as file:
+                with _room(self._whole), writing(self._whole) as file:
                     summary = self._write(file)
                 self._publish()
-        except OSError as error:
-            raise BatchError(
-                f"cannot write {self._whole} ({error.strerror}): make room and run the same command again; every row "
-                "is kept"
-            ) from error
         finally:
             self.journal.close()
         done = self.folder.with_name(f"{self.output.name}.done")
@@ -177,34 +254,37 @@ class Job:
         shutil.rmtree(done)
         return summary
 
-    def _left(self) -> Iterator[tuple[int, Row]]:
+    def _left(self, rows: range) -> Iterator[tuple[int, Row]]:
         """The rows that this process does: those that are left are dealt out one by one."""
         left = 0
-        for number, row in enumerate(self.source):
-            if not self.journal.has(number, _check(row)):
+        for number, row in enumerate(islice(self.source, rows.stop)):
+            if number in rows and not self.journal.has(number, _check(row)):
                 if left % self.size == self.rank:
                     yield number, row
                 left += 1
 
-    def _begin(self) -> None:
+    def _begin(self, measure: Callable[[], Mapping[str, Any]]) -> None:
         """Write down what is begun, before any work is done."""
-        self.folder.mkdir(exist_ok=True)
         path = self.folder / BEGUN
         if path.exists():
             return
+        about = {**self.about, MEASURED: measure()}
+        self.folder.mkdir(exist_ok=True)
         if others := [entry.name for entry in self.folder.iterdir() if entry.name not in NEW]:
             raise BatchError(f"{self.folder} holds {others[0]}, which no batch wrote: name another OUTPUT")
         with writing(fresh := path.with_name(f"{BEGUN}.new")) as file:
-            file.write(json.dumps(self.about, indent=2).encode() + b"\n")
+            file.write(json.dumps(about, indent=2).encode() + b"\n")
         fresh.replace(path)
         sync(self.folder)
         sync(self.folder.parent)
 
-    def _compare(self) -> None:
+    def _compare(self) -> dict[str, Any]:
+        """See that the job was begun with the same; return what was measured then."""
         path = self.folder / BEGUN
         try:
             begun = json.loads(path.read_bytes())
-        except (OSError, ValueError) as error:
+            measured = begun.pop(MEASURED)
+        except (OSError, ValueError, KeyError) as error:
             raise BatchError(f"cannot read {path} ({error}): see that all hosts share its folder") from error
         for name in [*self.about, *begun]:
             if self.about.get(name) != begun.get(name):
@@ -212,6 +292,7 @@ class Job:
                     f"{self.folder} was begun with another {name} ({_short(begun.get(name))}, not "
                     f"{_short(self.about.get(name))}): give the same again, or remove that folder to start anew"
                 )
+        return measured
 
     def _write(self, file: BinaryIO) -> Summary:
         summary = Summary()

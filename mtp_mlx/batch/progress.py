@@ -27,9 +27,11 @@ class Progress:
             total=total, initial=done, unit="row", disable=quiet or as_json or not sys.stderr.isatty(), smoothing=0.05
         )
         self._speaks = self._bar.disable and not quiet
-        self._as_json = as_json
+        self._quiet, self._as_json = quiet, as_json
         self._total, self._first, self._rows = total, done, done
         self._accepted = self._rounds = self._failed = 0
+        self._shape: dict[str, int] = {}
+        self._said: set[str] = set()
         self._started = self._spoken = monotonic()
 
     def add(self, result: Mapping[str, Any]) -> None:
@@ -42,13 +44,35 @@ class Progress:
         if self._speaks and monotonic() - self._spoken >= MINUTE:
             self.speak()
 
+    def say(self, line: str) -> None:
+        """Tell something that a reader should know, once."""
+        if line not in self._said:
+            self._said.add(line)
+            self._note(line)
+
+    def _note(self, line: str) -> None:
+        if not self._quiet:
+            told = json.dumps({"note": line}) if self._as_json else f"mtp-mlx: {line}"
+            self._bar.write(told, file=sys.stderr)
+
+    def tell(self, **shape: int) -> None:
+        """Tell the shape of the passes from here on: texts at once, their rows, how many of those are drafts."""
+        before, self._shape = self._shape, self._shape | shape
+        if before == self._shape or len(self._shape) < 3:
+            return
+        batch, width, drafts = (self._shape[name] for name in ("batch", "width", "draft_length"))
+        texts = "1 text" if batch == 1 else f"{batch} texts"
+        rows = "1 row" if width == 1 else f"{width} rows"
+        self._note(f"{texts} at once, {rows} each in a pass, {drafts or 'none'} of them drafted")
+
     def speak(self) -> None:
         """Say how far it is, as a line."""
         self._spoken = monotonic()
         rate = (self._rows - self._first) / max(self._spoken - self._started, 1e-9)
         left = (self._total - self._rows) / rate if rate else None
         if self._as_json:
-            told = {"rows": self._rows, "of": self._total, "rows_per_second": round(rate, 3), **self._acceptance()}
+            told = {"rows": self._rows, "of": self._total, "rows_per_second": round(rate, 3)}
+            told |= self._acceptance() | self._shape
             line = json.dumps(told | {"seconds_left": None if left is None else round(left)})
         else:
             figures = "".join(f", {name} {value}" for name, value in self._acceptance().items())

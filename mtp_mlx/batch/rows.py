@@ -6,6 +6,7 @@ import csv
 import hashlib
 import io
 import json
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -171,29 +172,29 @@ def render(format: str, source: Source, row: Row, result: Mapping[str, Any]) -> 
 def _records(physical: Iterator[bytes]) -> Iterator[tuple[int, list[str], str | None, str]]:
     """(line, cells, error, raw text) of each CSV record that is not a blank line."""
     csv.field_size_limit(LONGEST)
-    read: list[str] = []
-    faults: list[str] = []
+    read: list[tuple[str, str | None]] = []  # the lines of the record at hand, each with what is wrong with it
+    again: deque[tuple[str, str | None]] = deque()  # what came behind a line that is no record
 
     def decoded() -> Iterator[str]:
-        for line in physical:
-            text, error = _decode(line)
-            read.append(text)
-            faults.extend([error] if error else ())
-            yield text
+        while line := again.popleft() if again else next(map(_decode, physical), None):
+            read.append(line)
+            yield line[0]
 
     number, reader = 1, csv.reader(decoded(), strict=True)
     while True:
         read.clear()
-        faults.clear()
         try:
-            cells = next(reader)
+            cells, fault = next(reader), None
         except StopIteration:
             return
-        except csv.Error as error:
-            cells = []
-            faults.append(f"the row is not CSV ({error}): mend it")
+        except csv.Error as error:  # such as a quote that nothing closes: that line alone is lost, not all behind it
+            cells, fault = [], f"the row is not CSV ({error}): mend it"
+            again.extendleft(reversed(read[1:]))
+            del read[1:]
+            reader = csv.reader(decoded(), strict=True)
+        faults = [*(error for _, error in read if error), *([fault] if fault else [])]
         if cells or faults:
-            yield number, cells, faults[0] if faults else None, "".join(read).rstrip("\r\n")
+            yield number, cells, faults[0] if faults else None, "".join(text for text, _ in read).rstrip("\r\n")
         number += len(read)
 
 

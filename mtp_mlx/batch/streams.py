@@ -45,6 +45,12 @@ def writing(path: Path) -> Iterator[BinaryIO]:
         os.fsync(raw.fileno())
 
 
+def check(path: Path) -> None:
+    """Raise BatchError if a file of this name cannot be compressed here."""
+    if path.suffix == ".zst":
+        _zstd()
+
+
 def lines(file: BinaryIO) -> Iterator[bytes]:
     """Each line with its end (LF or CRLF), without a byte order mark; cut off behind LONGEST bytes."""
     mark = b"\xef\xbb\xbf"
