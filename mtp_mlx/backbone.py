@@ -16,6 +16,7 @@ from mlx.utils import tree_flatten
 from mlx_lm.tokenizer_utils import TokenizerWrapper
 from mlx_lm.utils import dequantize_model, load
 
+from mtp_mlx import powers
 from mtp_mlx.kv import KV
 from mtp_mlx.weights import WeightsError, fingerprint, verify
 
@@ -105,6 +106,11 @@ class Backbone:
             return self.model.model.embed_tokens.as_linear(hidden)
         return self.model.lm_head(hidden)
 
+    def states(self, ids: mx.array, cache: Sequence[Any]) -> mx.array:
+        """One pass over (batch, rows) ids with an mlx-lm cache for each layer: post-norm states (batch, rows, dim)."""
+        with powers.instead(self.model):
+            return self.model.model(ids, cache=cache)
+
     def make_kv(self, rows: int) -> KV:
         """An empty KV cache for at most ``rows`` rows: prompt + token budget + width."""
         return KV(len(self.model.layers), rows)
@@ -123,7 +129,7 @@ class Backbone:
         states = [mx.zeros((last, self.args.hidden_size), self.dtype)]
         for start in range(0, len(ids), PREFILL_CHUNK):
             chunk = mx.array([ids[start : start + PREFILL_CHUNK]])  # (1, rows)
-            states.append(self.model.model(chunk, cache=kv.layers)[0])
+            states.append(self.states(chunk, kv.layers)[0])
             kv.commit(chunk.shape[1])
             mx.eval(states[-1], [(layer.keys, layer.values) for layer in kv.layers])
         return mx.concatenate(states)[-last:]
@@ -142,7 +148,7 @@ class Backbone:
         if self.row_by_row and len(ids) > 1:
             return self._forward_row_by_row(ids, kv, width)
         rows = mx.array([[*ids, *[0] * (width - len(ids))]])  # (1, width)
-        hidden = self.model.model(rows, cache=kv.layers)[0]  # (width, dim)
+        hidden = self.states(rows, kv.layers)[0]  # (width, dim)
         logits = self.logits(hidden)  # (width, vocab)
         return Pass(logits[: len(ids)], hidden[: len(ids)])
 

@@ -9,7 +9,7 @@ from time import perf_counter
 import mlx.core as mx
 import numpy as np
 
-from mtp_mlx import accept, powers
+from mtp_mlx import accept
 from mtp_mlx.backbone import Backbone
 from mtp_mlx.decode import kind
 from mtp_mlx.drafters.together import Text, Together
@@ -200,8 +200,7 @@ def forward(backbone: Backbone, rows: Sequence[Sequence[int]], kv: Slots, *, wid
 
 def states(backbone: Backbone, rows: Sequence[Sequence[int]], kv: Slots, *, width: int) -> mx.array:
     """The backbone's post-norm states over the next ids of each text, (slots, width, dim); commits nothing."""
-    with powers.instead(backbone.model):
-        return backbone.model.model(padded(rows, kv.size, width), cache=kv.layers)
+    return backbone.states(padded(rows, kv.size, width), kv.layers)
 
 
 def padded(rows: Sequence[Sequence[int]], size: int, width: int) -> mx.array:
