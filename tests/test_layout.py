@@ -23,7 +23,7 @@ ORDER = [
     *("backbone", "bound", "head", "standalone", "probe", "inspection"),
     *("drafters", "drafters.base", "drafters.vocabulary", "drafters.lookup", "drafters.mtp", "drafters.auto"),
     *("drafters.standalone", "costs", "drafters.paced", "drafters.together"),
-    *("decode", "batched"),
+    *("decode", "batched", "faults"),
     *(
         "training",
         "training.recipe",
@@ -35,7 +35,7 @@ ORDER = [
     ),
     *("training.features", "training.acceptance", "training.vocabulary", "training.plot", "training.trainer"),
     *("training.unroll", "training.next_token", "training.job"),
-    *("pipeline", "engine", "evaluate", "arms", "bench", "growth", "doctor"),
+    *("pipeline", "lessons", "engine", "evaluate", "arms", "bench", "growth", "doctor"),
     *("batch", "batch.streams", "batch.rows", "batch.journal", "batch.files", "batch.answers", "batch.progress"),
     *("batch.command",),
     *("ui", "ui.words", "ui.programs", "ui.page", "ui.serve"),
