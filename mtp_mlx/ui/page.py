@@ -22,24 +22,20 @@ from mtp_mlx.tasks import PROOFREAD, TASKS
 from mtp_mlx.ui.programs import add_endpoints
 from mtp_mlx.ui.words import EN, LANGUAGES, Words
 
-RECORDED = Path(__file__).parents[2] / "assets" / "traces"
+ASSETS = Path(__file__).parents[2] / "assets"
 BROWSER = Path(__file__).parent / "browser"
-# What runs in the browser, in this order in one scope.
-SCRIPTS = (
-    "words",
-    "words.ko",
-    "dom",
-    "film",
-    "attention",
-    "detail",
-    "passes",
-    "numbers",
-    "player",
-    "race",
-    "check",
-    "files",
-    "main",
-)
+# What runs in the browser, in this order in one scope for each tab.
+SHARED = ("words", "words.ko", "dom", "film", "attention", "detail")
+WATCH = (*SHARED, "passes", "numbers", "player", "race", "check", "files", "main")
+LEARN = (*SHARED, "words.learn", "words.learn.ko", "learn", "steps", "steps.costs", "faults", "start")
+# The recorded runs that Learn is told on, by the name that its steps have for them.
+TOLD = {
+    "mtp": "1-proofread-mtp",
+    "lookup": "2-proofread-lookup",
+    "standalone": "3-proofread-standalone",
+    "plain": "4-proofread-plain",
+    "unsure": "6-proofread-mtp",
+}
 TITLE = "Frozen multi-token prediction"
 CSS = """
 .gradio-container .main.fillable.app { max-width: 80rem; }
@@ -60,7 +56,8 @@ BROWSER_LANGUAGE = """() => {
 SPOKEN = """(language) => {
     localStorage.setItem("mtp-language", language);
     document.documentElement.lang = language;
-    document.querySelector(".mtp")?.dispatchEvent(new CustomEvent("spoken", { detail: language }));
+    const spoken = new CustomEvent("spoken", { detail: language });
+    for (const part of document.querySelectorAll(".mtp")) part.dispatchEvent(spoken);
 }"""
 QUIET: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
 
@@ -174,40 +171,51 @@ def build(engine: Engine, *, has_head: bool) -> gr.Blocks:
             language = gr.Radio(
                 [("English", "en"), ("한국어", "ko")], value="en", label="Language · 언어", elem_id="language", scale=0
             )
-        with gr.Row():
-            with gr.Column(scale=4, min_width=300):
-                task = gr.Radio(_tasks(EN), value=PROOFREAD.name, label=EN.task)
-                text = gr.Textbox(
-                    value=PROOFREAD.examples[0],
-                    label=EN.text,
-                    info=EN.tasks[PROOFREAD.name][1],
-                    lines=4,
-                    max_lines=12,
-                    elem_id="text",
-                )
-                with gr.Row():
-                    run = gr.Button(EN.run, variant="primary", min_width=100, elem_id="run")
-                    stop = gr.Button(EN.stop, interactive=False, min_width=100, elem_id="stop")
-                race = gr.Button(EN.race, size="sm", elem_id="race")
-                examples = [_examples(name, task, text) for name in TASKS]
-                drafter = gr.Radio(
-                    _drafters(EN, offered),
-                    value="mtp" if has_head else "lookup",
-                    label=EN.drafter,
-                    info=_what_they_do(EN, offered),
-                )
-                draft_length = gr.Slider(
-                    0, WIDTH - 1, value=DRAFT_LENGTH, step=1, label=EN.draft_length, info=EN.draft_length_help
-                )
-                profile = gr.Dropdown(_profiles(EN), value="none", label=EN.profile, info=EN.profile_help)
-            with gr.Column(scale=7, min_width=300):
-                trace = gr.HTML(
-                    elem_id="trace",
-                    html_template=_read("page.html"),
-                    css_template=_read("look.css"),
-                    js_on_load=_read(*(f"{name}.js" for name in SCRIPTS)),
+        with gr.Tabs():
+            with gr.Tab(EN.watch) as watch, gr.Row():
+                with gr.Column(scale=4, min_width=300):
+                    task = gr.Radio(_tasks(EN), value=PROOFREAD.name, label=EN.task)
+                    text = gr.Textbox(
+                        value=PROOFREAD.examples[0],
+                        label=EN.text,
+                        info=EN.tasks[PROOFREAD.name][1],
+                        lines=4,
+                        max_lines=12,
+                        elem_id="text",
+                    )
+                    with gr.Row():
+                        run = gr.Button(EN.run, variant="primary", min_width=100, elem_id="run")
+                        stop = gr.Button(EN.stop, interactive=False, min_width=100, elem_id="stop")
+                    race = gr.Button(EN.race, size="sm", elem_id="race")
+                    examples = [_examples(name, task, text) for name in TASKS]
+                    drafter = gr.Radio(
+                        _drafters(EN, offered),
+                        value="mtp" if has_head else "lookup",
+                        label=EN.drafter,
+                        info=_what_they_do(EN, offered),
+                    )
+                    draft_length = gr.Slider(
+                        0, WIDTH - 1, value=DRAFT_LENGTH, step=1, label=EN.draft_length, info=EN.draft_length_help
+                    )
+                    profile = gr.Dropdown(_profiles(EN), value="none", label=EN.profile, info=EN.profile_help)
+                with gr.Column(scale=7, min_width=300):
+                    trace = gr.HTML(
+                        elem_id="trace",
+                        html_template=_read("page.html"),
+                        css_template=_read("look.css"),
+                        js_on_load=_read(*(f"{name}.js" for name in WATCH)),
+                        apply_default_css=False,
+                        recorded=[_recorded(path.stem) for path in sorted((ASSETS / "traces").glob("*.json"))],
+                    )
+            with gr.Tab(EN.learn) as learn:
+                gr.HTML(
+                    elem_id="learn",
+                    html_template=_read("learn.html"),
+                    css_template=_read("look.css", "learn.css"),
+                    js_on_load=_read(*(f"{name}.js" for name in LEARN)),
                     apply_default_css=False,
-                    recorded=[path.read_text("utf-8") for path in sorted(RECORDED.glob("*.json"))],
+                    runs={name: _recorded(file) for name, file in TOLD.items()},
+                    lessons=(ASSETS / "lessons.json").read_text("utf-8"),
                 )
 
         def speak(language: str, task: str) -> list[dict[str, Any]]:
@@ -215,6 +223,8 @@ def build(engine: Engine, *, has_head: bool) -> gr.Blocks:
             words = LANGUAGES[language]
             return [
                 gr.update(value=words.intro),
+                gr.update(label=words.watch),
+                gr.update(label=words.learn),
                 gr.update(label=words.task, choices=_tasks(words)),
                 gr.update(label=words.text, info=words.tasks[task][1]),
                 gr.update(value=words.run),
@@ -226,7 +236,7 @@ def build(engine: Engine, *, has_head: bool) -> gr.Blocks:
                 gr.update(label=words.profile, choices=_profiles(words), info=words.profile_help),
             ]
 
-        said = [intro, task, text, run, stop, race, *examples, drafter, draft_length, profile]
+        said = [intro, watch, learn, task, text, run, stop, race, *examples, drafter, draft_length, profile]
         language.change(speak, [language, task], said, queue=False, **QUIET)
         language.change(inputs=language, js=SPOKEN, queue=False, **QUIET)
         page.load(outputs=language, js=BROWSER_LANGUAGE, queue=False, **QUIET)
@@ -249,6 +259,10 @@ def build(engine: Engine, *, has_head: bool) -> gr.Blocks:
 
 def _read(*names: str) -> str:
     return "\n".join((BROWSER / name).read_text("utf-8") for name in names)
+
+
+def _recorded(name: str) -> str:
+    return (ASSETS / "traces" / f"{name}.json").read_text("utf-8")
 
 
 def _tasks(words: Words) -> list[tuple[str, str]]:

@@ -13,6 +13,8 @@ class Words:
     """``tasks``: title and hint of each. ``drafters``: title of each, and what it does."""
 
     intro: str
+    watch: str
+    learn: str
     task: str
     tasks: dict[str, tuple[str, str]]
     text: str
@@ -37,6 +39,8 @@ A language model writes one token in each pass. Here a small drafter guesses the
 model checks them all: right guesses stay, and from the first wrong one on everything is thrown away. The text is the
 model's own, token for token; only the number of passes changes.
 """,
+    watch="Watch",
+    learn="Learn",
     task="Task",
     tasks={task.name: (task.title, f"{task.help[0].upper()}{task.help[1:]}.") for task in TASKS.values()},
     text="Text",
@@ -68,6 +72,8 @@ KO = Words(
 모델이 패스 한 번으로 모두 검증합니다. 맞은 추측은 남고, 처음 틀린 것부터는 모두 버립니다.
 글은 토큰 하나까지 모델 자신의 것이며, 달라지는 것은 패스의 수뿐입니다.
 """,
+    watch="보기",
+    learn="배우기",
     task="할 일",
     tasks={
         "proofread": ("교정", "고칠 메시지(영어)."),
