@@ -275,7 +275,7 @@ def test_a_narrow_screen_shows_all_of_it(stage: Callable[..., Tab], scheme: str)
 
 @pytest.mark.parametrize(("has_head", "drafter"), [(True, "mtp"), (False, "lookup")])
 def test_without_a_head_prompt_lookup_drafts_and_the_page_says_so(has_head: bool, drafter: str):
-    engine = Engine(lambda _: cast(Pipeline, Script()))
+    engine = Engine(lambda *_: cast(Pipeline, Script()))
     blocks = pages.build(engine, has_head=has_head)
     engine.close()
     radio = next(block for block in blocks.blocks.values() if getattr(block, "label", "") == "Drafter")

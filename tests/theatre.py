@@ -21,6 +21,7 @@ from mtp_mlx.ui import page as pages
 from mtp_mlx.ui import serve
 
 WRONG = sys.maxunicode + 1
+PACE = {"passes": {"1": 0.05, "8": 0.1}, "step": 0.01, "chances": [0.75, 0.5]}
 
 
 @dataclass
@@ -36,16 +37,18 @@ class Script:
     plain_seconds: float = 0.1
     plain_end: str = ""
     gate: threading.Event = field(default_factory=threading.Event)  # closed: a run waits after each draft
+    started: threading.Event = field(default_factory=threading.Event)  # a run has the model
 
     def start(self, request: Request, *, cancelled: Callable[[], bool]) -> Script._Run:
         trace = Trace(
             task=request.task,
             drafter=request.drafter,
             width=request.rows,
-            draft_length=request.draft_length or 0,
+            draft_length=request.drafts,
             max_tokens=len(request.text),
             input=request.text,
             prompt=[*map(ord, "^say:")],
+            pace=PACE if request.draft_length == "auto" else None,
             memory={"profile": "This machine", "budget": None, "entries": {"backbone weights": 1}},
             decode=lambda ids: "".join(self.wrong if i == WRONG else chr(i) for i in ids),
             eos=frozenset(),
@@ -66,6 +69,7 @@ class Script:
                 yield event, self.trace.add(event)
 
         def events(self) -> Iterator[Event]:
+            self.script.started.set()
             yield Prefilled(7, 0.0)
             if self.request.drafter == "plain":
                 for one in self.request.text + self.script.plain_end:
@@ -115,7 +119,7 @@ class Script:
 def theatre() -> Iterator[tuple[Script, str]]:
     """A script and the address where it is played."""
     script = Script()
-    engine = Engine(lambda _: cast(Pipeline, script))
+    engine = Engine(lambda *_: cast(Pipeline, script))
     blocks = pages.build(engine, has_head=True)
     yield script, serve.launch(blocks, "127.0.0.1", free_port())
     blocks.close(verbose=False)

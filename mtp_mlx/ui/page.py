@@ -7,6 +7,7 @@ import json
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from textwrap import shorten
 from typing import Any
@@ -25,7 +26,7 @@ from mtp_mlx.ui.words import EN, LANGUAGES, Words
 ASSETS = Path(__file__).parents[2] / "assets"
 BROWSER = Path(__file__).parent / "browser"
 # What runs in the browser, in this order in one scope for each tab.
-SHARED = ("words", "words.ko", "dom", "film", "attention", "detail")
+SHARED = ("words", "told.ko", "words.ko", "dom", "film", "attention", "detail")
 WATCH = (*SHARED, "passes", "numbers", "player", "race", "check", "files", "main")
 LEARN = (*SHARED, "words.learn", "words.learn.ko", "learn", "steps", "steps.costs", "faults", "start")
 # The recorded runs that Learn is told on, by the name that its steps have for them.
@@ -50,16 +51,46 @@ TYPED = """(task, text) => {
 }"""
 # The language of the browser, or the one that was chosen here before.
 BROWSER_LANGUAGE = """() => {
-    const before = localStorage.getItem("mtp-language");
+    let before = null;
+    try { before = localStorage.getItem("mtp-language"); } catch {}  // a browser may keep its storage shut
     return before ?? (navigator.language.startsWith("ko") ? "ko" : "en");
 }"""
 SPOKEN = """(language) => {
-    localStorage.setItem("mtp-language", language);
+    try { localStorage.setItem("mtp-language", language); } catch {}
     document.documentElement.lang = language;
     const spoken = new CustomEvent("spoken", { detail: language });
     for (const part of document.querySelectorAll(".mtp")) part.dispatchEvent(spoken);
 }"""
+# What is typed and chosen outlives a reload: it stays in this tab's own storage, and goes nowhere.
+KEEP = """(...form) => {
+    try { sessionStorage.setItem("mtp-form", JSON.stringify(form)); } catch {}
+}"""
+KEPT = """(...form) => {
+    const known = %s;
+    let kept = null;
+    try { kept = JSON.parse(sessionStorage.getItem("mtp-form")); } catch {}
+    const fits = (value, i) => typeof value === typeof form[i] && (!known[i] || known[i].includes(value));
+    return Array.isArray(kept) && kept.length === form.length && kept.every(fits) ? kept : form;
+}"""
 QUIET: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
+
+
+@dataclass(frozen=True)
+class Form:
+    """What a person filled in; ``auto``: as many drafts as pay. ``width``: None for the usual one or one that pays."""
+
+    task: str
+    text: str
+    drafter: str
+    draft_length: int
+    auto: bool
+    profile: str
+    width: int | None = None
+
+    def request(self) -> Request:
+        length = "auto" if self.auto and self.drafter != "plain" else int(self.draft_length)
+        options = {"draft_length": length, "width": self.width, "profile": self.profile}
+        return Request(self.task, self.text, drafter=self.drafter, **options, inspect=True)
 
 
 class Desk:
@@ -72,20 +103,18 @@ class Desk:
         self._numbers = itertools.count(time.time_ns() // 1_000_000)  # a restarted server goes on above the last one
 
     def run(
-        self, task: str, text: str, drafter: str, draft_length: int, profile: str, request: gr.Request
+        self, task: str, text: str, drafter: str, draft_length: int, auto: bool, profile: str, request: gr.Request
     ) -> Iterator[str]:
         """What becomes of a request, each piece of news as JSON text; see ``_run``."""
-        yield from map(_json, self._run(task, text, drafter, draft_length, profile, request))
+        yield from map(_json, self._run(Form(task, text, drafter, draft_length, auto, profile), request))
 
     def race(
-        self, task: str, text: str, drafter: str, draft_length: int, profile: str, request: gr.Request
+        self, task: str, text: str, drafter: str, draft_length: int, auto: bool, profile: str, request: gr.Request
     ) -> Iterator[str]:
         """What becomes of a race, likewise; see ``_race``."""
-        yield from map(_json, self._race(task, text, drafter, draft_length, profile, request))
+        yield from map(_json, self._race(Form(task, text, drafter, draft_length, auto, profile), request))
 
-    def _run(
-        self, task: str, text: str, drafter: str, draft_length: int, profile: str, request: gr.Request
-    ) -> Iterator[dict[str, Any]]:
+    def _run(self, form: Form, request: gr.Request) -> Iterator[dict[str, Any]]:
         """What becomes of a request: everything that the engine says of it, under the run's own number.
 
         Of two runs of a tab the one with the higher number stands, in whatever order their clicks or news arrive.
@@ -94,10 +123,8 @@ class Desk:
         with self._lock:
             self._cancel(request)
             name = {"run": next(self._numbers)}
-            if text.strip():
-                options = {"drafter": drafter, "draft_length": int(draft_length), "profile": profile}
-                wanted = Request(task, text, **options, inspect=True)
-                job = self._jobs[request.session_hash] = self._engine.submit(wanted)
+            if form.text.strip():
+                job = self._jobs[request.session_hash] = self._engine.submit(form.request())
         if job is None:
             yield {"status": "failed", "message": EMPTY} | name
             return
@@ -109,15 +136,16 @@ class Desk:
             if job.said.empty():  # else the browser is behind, and gets the newer one
                 yield news | name
 
-    def _race(
-        self, task: str, text: str, drafter: str, draft_length: int, profile: str, request: gr.Request
-    ) -> Iterator[dict[str, Any]]:
-        """Plain decode of a text, then the drafter's; the last news of that one has plain decode's as its rival."""
-        options = (int(draft_length), profile, request)
+    def _race(self, form: Form, request: gr.Request) -> Iterator[dict[str, Any]]:
+        """Plain decode of a text, then the drafter's; the last news of that one has plain decode's as its rival.
+
+        Both in passes of the usual width: between two widths near-ties may fall otherwise.
+        """
+        form = replace(form, width=WIDTH)
         rival = None
-        for lane, name in enumerate(("plain", drafter), start=1):
+        for lane, name in enumerate(("plain", form.drafter), start=1):
             news: dict[str, Any] = {}
-            for news in self._run(task, text, name, *options):
+            for news in self._run(replace(form, drafter=name), request):
                 done = news["status"] == "done"
                 if not done or rival:
                     yield news | {"lane": lane} | ({"rival": rival} if done else {})
@@ -165,7 +193,7 @@ def build(engine: Engine, *, has_head: bool) -> gr.Blocks:
     without = {"mtp": not has_head, "auto": not has_head, "standalone": not weights.STANDALONE.is_dir()}
     offered = [name for name in EN.drafters if not without.get(name)]
     with gr.Blocks(title=TITLE, analytics_enabled=False) as page:
-        add_endpoints(engine)  # first: the names of the page's own events give way
+        stop_programs = add_endpoints(engine)  # first: the names of the page's own events give way
         with gr.Row(elem_id="top"):
             intro = gr.Markdown(EN.intro, elem_id="intro")
             language = gr.Radio(
@@ -194,6 +222,7 @@ def build(engine: Engine, *, has_head: bool) -> gr.Blocks:
                         label=EN.drafter,
                         info=_what_they_do(EN, offered),
                     )
+                    auto = gr.Checkbox(value=False, label=EN.auto, info=EN.auto_help)
                     draft_length = gr.Slider(
                         0, WIDTH - 1, value=DRAFT_LENGTH, step=1, label=EN.draft_length, info=EN.draft_length_help
                     )
@@ -233,20 +262,26 @@ def build(engine: Engine, *, has_head: bool) -> gr.Blocks:
                 *(gr.update(label=words.examples(title)) for title, _ in words.tasks.values()),
                 gr.update(label=words.drafter, choices=_drafters(words, offered), info=_what_they_do(words, offered)),
                 gr.update(label=words.draft_length, info=words.draft_length_help),
+                gr.update(label=words.auto, info=words.auto_help),
                 gr.update(label=words.profile, choices=_profiles(words), info=words.profile_help),
             ]
 
-        said = [intro, watch, learn, task, text, run, stop, race, *examples, drafter, draft_length, profile]
+        said = [intro, watch, learn, task, text, run, stop, race, *examples, drafter, draft_length, auto, profile]
         language.change(speak, [language, task], said, queue=False, **QUIET)
         language.change(inputs=language, js=SPOKEN, queue=False, **QUIET)
         page.load(outputs=language, js=BROWSER_LANGUAGE, queue=False, **QUIET)
         task.change(_hint, [task, language], text, queue=False, **QUIET)
         gr.on([task.change, text.change], inputs=[task, text], js=TYPED, queue=False, **QUIET)
+        form = [task, text, drafter, draft_length, auto, profile]
+        auto.change(lambda auto: gr.update(interactive=not auto), auto, draft_length, queue=False, **QUIET)
+        known = json.dumps([list(TASKS), None, offered, None, None, list(profiles())])
+        page.load(inputs=form, outputs=form, js=KEPT % known, queue=False, **QUIET)
+        gr.on([each.change for each in form], inputs=form, js=KEEP, queue=False, **QUIET)
         for triggers, act in (([run.click, text.submit], desk.run), ([race.click], desk.race)):
             gr.on(
                 triggers,
                 act,
-                [task, text, drafter, draft_length, profile],
+                form,
                 trace,
                 trigger_mode="multiple",  # a second Run replaces the first
                 concurrency_limit=None,  # the engine queues, and says so
@@ -254,6 +289,7 @@ def build(engine: Engine, *, has_head: bool) -> gr.Blocks:
             )
         stop.click(desk.stop, queue=False, **QUIET)
         page.unload(desk.stop)
+        page.unload(stop_programs)
     return page
 
 

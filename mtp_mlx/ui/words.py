@@ -27,6 +27,8 @@ class Words:
     no_head: str
     draft_length: str
     draft_length_help: str
+    auto: str
+    auto_help: str
     profile: str
     profile_help: str
     this_machine: str
@@ -59,6 +61,8 @@ model's own, token for token; only the number of passes changes.
     no_head="No trained MTP head was found, so prompt lookup guesses: it copies from the text.",
     draft_length="Draft length",
     draft_length_help="Tokens guessed for each pass.",
+    auto="Draft length: auto",
+    auto_help="As many guesses as pay on this machine, measured for a second at first.",
     profile="Device profile",
     profile_help="Keep to the memory that a phone sets apart for AI models; where no figure is published, a fifth of "
     "its RAM.",
@@ -95,6 +99,8 @@ KO = Words(
     no_head="학습된 MTP 헤드가 없어 프롬프트 룩업이 추측합니다. 글에서 베끼는 방식입니다.",
     draft_length="초안 길이",
     draft_length_help="패스마다 추측하는 토큰의 수.",
+    auto="초안 길이: 자동",
+    auto_help="이 기기에서 이득이 되는 만큼만 추측합니다. 처음에 1초쯤 잽니다.",
     profile="기기 프로필",
     profile_help="휴대전화가 AI 모델에 떼어 둔 메모리를 지킵니다. 공개된 수가 없으면 RAM의 5분의 1로 봅니다.",
     this_machine="이 기기",
