@@ -6,6 +6,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from time import sleep
 from typing import Any, cast
 
 import pytest
@@ -36,6 +37,7 @@ class Script:
     failure: str | None = None
     plain_seconds: float = 0.1
     plain_end: str = ""
+    pause: float = 0.0  # what each draft takes, in seconds of the clock on the wall
     gate: threading.Event = field(default_factory=threading.Event)  # closed: a run waits after each draft
     started: threading.Event = field(default_factory=threading.Event)  # a run has the model
 
@@ -100,6 +102,7 @@ class Script:
             yield Done("budget")
 
         def wait(self) -> None:
+            sleep(self.script.pause)
             while not self.script.gate.wait(0.05) and not self.cancelled():
                 pass
 

@@ -37,6 +37,7 @@ TOLD = {
     "plain": "4-proofread-plain",
     "unsure": "6-proofread-mtp",
 }
+WHOLE = 32  # the newest rounds of a run that goes on, which a browser may not have yet
 TITLE = "Frozen multi-token prediction"
 CSS = """
 .gradio-container .main.fillable.app { max-width: 80rem; }
@@ -93,6 +94,30 @@ class Form:
         return Request(self.task, self.text, drafter=self.drafter, **options, inspect=True)
 
 
+class Lighter:
+    """Takes from the news of a run, while it goes on, what the browser has: it must not fall behind as a text grows.
+
+    Old rounds go without what stands behind their tokens, and the prompt goes once; the last news is whole again.
+    """
+
+    def __init__(self) -> None:
+        self._bare: list[dict[str, Any]] = []
+        self._sent = False  # the prompt
+
+    def __call__(self, news: dict[str, Any]) -> dict[str, Any]:
+        if news["status"] != "running":
+            return news
+        rounds = news["rounds"]
+        for round in rounds[len(self._bare) : -WHOLE]:
+            drafted = [guess | {"top": [], "attention": []} for guess in round["drafted"]]
+            self._bare.append(round | {"drafted": drafted, "rows": []})
+        lighter = news | {"rounds": [*self._bare, *rounds[len(self._bare) :]]}
+        if self._sent:
+            del lighter["prompt"]
+        self._sent = True
+        return lighter
+
+
 class Desk:
     """Takes what each browser tab asks for to the engine: one run a tab, the newest."""
 
@@ -129,12 +154,13 @@ class Desk:
             yield {"status": "failed", "message": EMPTY} | name
             return
         yield {"status": "starting"} | name
+        lighter = Lighter()
         for news in self._engine.follow(job):
             if news["status"] == "queued" and job.cancelled.is_set():
                 yield {"status": "stopped"} | name
                 return
             if job.said.empty():  # else the browser is behind, and gets the newer one
-                yield news | name
+                yield lighter(news) | name
 
     def _race(self, form: Form, request: gr.Request) -> Iterator[dict[str, Any]]:
         """Plain decode of a text, then the drafter's; the last news of that one has plain decode's as its rival.

@@ -17,8 +17,9 @@ function draw() {
     if (number) show();
   }
   root.trace = news;
-  live.trace = news;
+  live.trace = { prompt: live.trace.prompt ?? [], ...news };
   live.add((news.rounds ?? []).slice(live.rounds.length));
+  if (news.rounds && news.status !== "running") live.rounds = news.rounds; // only now all of them are whole
   live.pending = news.pending ?? [];
   busy(BUSY.includes(news.status));
   if (!shown.recorded) refresh();
