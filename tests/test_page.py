@@ -274,7 +274,7 @@ def test_a_narrow_screen_shows_all_of_it(stage: Callable[..., Tab], scheme: str)
 
 
 def test_the_page_is_at_most_200_ms_behind_the_engine(stage: Callable[..., Tab], script: Script):
-    """From the engine's time stamp to the frame that shows it. The bound is for the best quarter, the machine is busy."""
+    """From the engine's time stamp to the frame that shows it. The best quarter counts: machines are busy."""
     script.pause = 0.05
     tab = stage()
     tab.page.evaluate("""() => {
