@@ -18,7 +18,7 @@ from mlx_lm.utils import dequantize_model, load
 
 from mtp_mlx import powers
 from mtp_mlx.kv import KV
-from mtp_mlx.weights import WeightsError, fingerprint, verify
+from mtp_mlx.weights import Report, WeightsError, fingerprint, unheard, verify
 
 PREFILL_CHUNK = 256
 REDOWNLOAD = "get the folder again (git checkout, or mtp-mlx convert)"
@@ -168,13 +168,17 @@ def nbytes(module: nn.Module) -> int:
     return sum(array.nbytes for _, array in arrays)
 
 
-def load_backbone(path: Path, *, row_by_row: bool = False) -> Backbone:
+def load_backbone(path: Path, *, row_by_row: bool = False, report: Report = unheard) -> Backbone:
     """Load a folder in mlx-lm's layout; on the CPU, quantized weights become float32 (exactly: w = q · scale + bias).
+
+    Args:
+        report: hears of the stages ``check``, ``read`` and ``unpack``.
 
     Raises:
         WeightsError: the folder is missing, damaged, or not a model that mlx-lm loads.
     """
-    verify(path, cure=REDOWNLOAD)
+    verify(path, cure=REDOWNLOAD, report=report)
+    report("read", 0, 0)
     try:
         model, tokenizer = load(str(path))[:2]
     except Exception as error:  # mlx and mlx-lm raise many kinds for a truncated or foreign file
@@ -183,5 +187,10 @@ def load_backbone(path: Path, *, row_by_row: bool = False) -> Backbone:
         model.set_dtype(mx.float32)
         model = dequantize_model(model)
     model.eval()
-    mx.eval(model.parameters())
+    done, size = 0, nbytes(model)
+    arrays: Any = tree_flatten(model.parameters())
+    for _, array in arrays:
+        mx.eval(array)
+        done += array.nbytes
+        report("unpack", done, size)
     return Backbone(model, tokenizer, path, row_by_row=row_by_row)

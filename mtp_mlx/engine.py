@@ -7,9 +7,11 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
+from time import time
 from typing import TYPE_CHECKING, Any
 
 from mtp_mlx.request import Request
+from mtp_mlx.weights import Report
 
 if TYPE_CHECKING:
     from mtp_mlx.pipeline import Pipeline
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
 POLL_SECONDS = 0.5
 
 
-@dataclass
+@dataclass(eq=False)
 class Job:
     """A request on its way: what the worker says of it, and whether anybody still wants it."""
 
@@ -26,18 +28,24 @@ class Job:
     said: SimpleQueue = field(default_factory=SimpleQueue)
     cancelled: threading.Event = field(default_factory=threading.Event)
 
+    def say(self, news: dict[str, Any]) -> None:
+        """``at`` is when, in seconds since 1970."""
+        self.said.put(news | {"at": time()})
+
 
 class Engine:
     """Runs requests in one worker thread.
 
     Args:
-        load: called in the worker thread with the first request, whose profile it keeps to; imports and loads all.
+        load: called in the worker thread with the first request, whose profile it keeps to, and somebody to report
+            its progress to; imports and loads all.
 
     Every dictionary that ``run`` yields is plain JSON: a trace (see ``trace.Trace.to_json``), or before there is
-    one, ``{"status": "queued", "place": n}``, ``{"status": "loading"}`` or ``{"status": "failed", "message": line}``.
+    one, ``{"status": "queued", "place": n}``, ``{"status": "loading", "stage": name, "done": bytes, "of": bytes}`` or
+    ``{"status": "failed", "message": line}``.
     """
 
-    def __init__(self, load: Callable[[Request], Pipeline]):
+    def __init__(self, load: Callable[[Request, Report], Pipeline]):
         self._load = load
         self._pipeline: Pipeline | None = None
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()
@@ -82,17 +90,22 @@ class Engine:
                 self._serve(job)
             except Exception as error:  # one request's failure must not take the model from the others
                 line = " ".join(str(error).split()) or type(error).__name__
-                job.said.put({"status": "failed", "message": line})
+                job.say({"status": "failed", "message": line})
             self._finished += 1
 
     def _serve(self, job: Job) -> None:
         if job.cancelled.is_set():
-            job.said.put({"status": "stopped"})
+            job.say({"status": "stopped"})
             return
         if self._pipeline is None:
-            job.said.put({"status": "loading"})
-            self._pipeline = self._load(job.request)
+
+            def report(stage: str, done: int, of: int) -> None:
+                job.say({"status": "loading", "stage": stage, "done": done, "of": of})
+
+            report("import", 0, 0)
+            self._pipeline = self._load(job.request, report)
+            report("device", 0, 0)
         run = self._pipeline.start(job.request, cancelled=job.cancelled.is_set)
-        job.said.put(run.trace.to_json())
+        job.say(run.trace.to_json())
         for _ in run:
-            job.said.put(run.trace.to_json())
+            job.say(run.trace.to_json())

@@ -191,12 +191,13 @@ class Pipeline:
             ProfileError: the run does not fit the profile's memory budget.
         """
         prompt = self.prompt(request)
-        drafter, width, length = self.drafter(request.drafter), request.rows, request.drafts
+        drafter, width, length, pace = self.drafter(request.drafter), request.rows, request.drafts, None
         if request.draft_length == "auto" and self.backbone.row_by_row:  # there every drafted token costs a pass
             length = min(length, DRAFT_LENGTH)
         elif request.draft_length == "auto":
             drafter, width = self.paced(drafter, request.task, width=request.width)
             length = width - 1
+            pace = drafter.to_json() if isinstance(drafter, PacedDrafter) else None
         max_tokens = self.max_tokens(request, prompt)
         profile = get(request.profile)
         ledger = self.ledger(rows=len(prompt.ids) + max_tokens + width, prefix=prompt.prefix)
@@ -215,6 +216,7 @@ class Pipeline:
             decode=self.backbone.tokenizer.decode,
             eos=self.backbone.eos,
             prompt=prompt.ids if request.inspect else (),
+            pace=pace,
             memory={"profile": profile.name, "budget": profile.budget_bytes, "entries": ledger.entries},
         )
         if not (result := self.probe(width)).exact:
@@ -240,8 +242,12 @@ def load(
     standalone: Path = weights.STANDALONE,
     profile: str = "none",
     row_by_row: bool = False,
+    report: weights.Report = weights.unheard,
 ) -> Pipeline:
     """Load a backbone and its head (None: no head), if they fit the profile's memory budget.
+
+    Args:
+        report: hears of the backbone's stages (see ``load_backbone``) and of ``head``.
 
     Raises:
         WeightsError: missing, damaged, or not made for one another.
@@ -253,6 +259,7 @@ def load(
     packed = sum(weights.memory(folder, dense=False) for folder in folders.values())
     alternatives = {"the weights as they are in the files, on a GPU": packed} if dense else None
     admit(get(profile), Ledger(sizes), alternatives=alternatives)
-    model = load_backbone(backbone, row_by_row=row_by_row)
+    model = load_backbone(backbone, row_by_row=row_by_row, report=report)
     mx.clear_cache()
+    report("head", 0, 0)
     return Pipeline(model, None if head is None else load_head(head, model), standalone=standalone)

@@ -27,6 +27,8 @@ class Trace:
         eos: ids that end the text and are not shown in it.
         draft_length: the most tokens of a draft.
         prompt: the ids that the text became, where the run is inspected.
+        pace: what the draft length follows where it is ``auto``: seconds of ``passes`` by width and of a ``step``, and
+            the ``chances`` that were measured beforehand; None where it is fixed.
         memory: what the run takes: ``profile``, its ``budget`` in bytes (None: no limit), bytes by name (``entries``).
     """
 
@@ -40,6 +42,7 @@ class Trace:
     input: str = ""
     prompt: Sequence[int] = ()
     memory: dict[str, Any] = field(default_factory=dict)
+    pace: dict[str, Any] | None = None
     status: Status = "running"
     prompt_tokens: int = 0
     text: str = ""
@@ -149,6 +152,7 @@ class Trace:
             "draft_length": self.draft_length,
             "max_tokens": self.max_tokens,
             "memory": self.memory,
+            "pace": self.pace,
             "prompt_tokens": self.prompt_tokens,
             "prompt": self._prompt,
             "token_ids": list(self.token_ids),

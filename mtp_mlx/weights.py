@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+from collections.abc import Callable
 from pathlib import Path
 
 WEIGHTS = Path(__file__).resolve().parent.parent / "weights"
@@ -14,16 +15,24 @@ STANDALONE = WEIGHTS / "smollm2-135m-instruct-standalone"
 SUMS = "SHA256SUMS"
 
 
+Report = Callable[[str, int, int], None]  # is told the stage of loading, and how much of it is done, in bytes
+
+
+def unheard(stage: str, done: int = 0, of: int = 0) -> None:
+    """A report to nobody."""
+
+
 class WeightsError(ValueError):
     """Weights are missing, damaged or do not fit; the message says what to do."""
 
 
-def sha256(path: Path) -> str:
-    """SHA-256 of a file, in hexadecimal."""
+def sha256(path: Path, *, read: Callable[[int], None] = lambda size: None) -> str:
+    """SHA-256 of a file, in hexadecimal; ``read`` is told the bytes of each block."""
     digest = hashlib.sha256()
     with path.open("rb") as file:
-        while block := file.read(1 << 20):
+        while block := file.read(1 << 22):
             digest.update(block)
+            read(len(block))
     return digest.hexdigest()
 
 
@@ -33,8 +42,8 @@ def write_sums(folder: Path) -> None:
     (folder / SUMS).write_text("".join(f"{sha256(p)}  {p.name}\n" for p in files), encoding="utf-8")
 
 
-def verify(folder: Path, *, cure: str) -> None:
-    """Check a weights folder against its SHA256SUMS, where it has one.
+def verify(folder: Path, *, cure: str, report: Report = unheard) -> None:
+    """Check a weights folder against its SHA256SUMS, where it has one; ``report`` hears of stage ``check``.
 
     Raises:
         WeightsError: the folder or a file is missing, or a file is not what was recorded.
@@ -52,10 +61,18 @@ def verify(folder: Path, *, cure: str) -> None:
         if not name.endswith("\n"):
             raise WeightsError(f"{sums} is damaged (it breaks off): {cure}")
         listed[name.rstrip("\n")] = digest
-    for name, digest in listed.items():
+    for name in listed:
         if not (folder / name).is_file():
             raise WeightsError(f"{name} is missing from {folder}: {cure}")
-        if sha256(folder / name) != digest:
+    done, size = 0, sum((folder / name).stat().st_size for name in listed)
+
+    def read(block: int) -> None:
+        nonlocal done
+        done += block
+        report("check", done, size)
+
+    for name, digest in listed.items():
+        if sha256(folder / name, read=read) != digest:
             raise WeightsError(f"{folder / name} is damaged (its SHA-256 is not the recorded one): {cure}")
 
 

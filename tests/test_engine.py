@@ -1,9 +1,12 @@
 """One thread owns MLX: requests run in turn, each one's failure is its own, and nobody's absence holds the model."""
 
 import threading
+from itertools import groupby, pairwise
+from operator import itemgetter
 
 import pytest
 
+from mtp_mlx.backbone import load_backbone
 from mtp_mlx.engine import Engine
 from mtp_mlx.pipeline import Pipeline
 from mtp_mlx.request import Request
@@ -15,7 +18,7 @@ def ask(text="hello there my freind", **options):
 
 @pytest.fixture
 def engine(tiny):
-    engine = Engine(lambda _: Pipeline(tiny))
+    engine = Engine(lambda *_: Pipeline(tiny))
     yield engine
     engine.close()
 
@@ -26,7 +29,9 @@ def last(news):
 
 def test_from_loading_to_done(engine):
     news = list(engine.run(ask()))
-    assert [n["status"] for n in news][:2] == ["loading", "running"]
+    assert [n["status"] for n in news][:3] == ["loading", "loading", "running"]
+    assert [n["stage"] for n in news[:2]] == ["import", "device"]
+    assert all(a["at"] <= b["at"] for a, b in pairwise(news))
     assert news[-1]["status"] == "done"
     assert len(news[-1]["token_ids"]) <= 12
     assert any(n.get("pending") for n in news)  # a draft is seen before it is judged
@@ -56,7 +61,7 @@ def test_a_failed_request_says_why_in_a_line_and_the_next_one_runs(engine):
 def test_a_load_that_fails_is_tried_again(tiny):
     tries = []
 
-    def load(request):
+    def load(request, report):
         tries.append(request)
         if len(tries) == 1:
             raise ValueError("no weights today")
@@ -66,6 +71,21 @@ def test_a_load_that_fails_is_tried_again(tiny):
     assert last(engine.run(ask()))["message"] == "no weights today"
     assert last(engine.run(ask()))["status"] == "done"
     engine.close()
+
+
+def test_loading_is_told_stage_by_stage_in_bytes(tiny):
+    engine = Engine(lambda request, report: Pipeline(load_backbone(tiny.path, report=report)))
+    told = [(n["stage"], n["done"], n["of"]) for n in engine.run(ask()) if n["status"] == "loading"]
+    engine.close()
+    stages = [stage for stage, _ in groupby(told, key=itemgetter(0))]
+    assert stages == ["import", "check", "read", "unpack", "device"]
+    for stage, size in {"check": sum(p.stat().st_size for p in listed(tiny.path)), "unpack": tiny.nbytes}.items():
+        done = [done for name, done, of in told if name == stage and of == size]
+        assert done == sorted(done) and done[-1] == size
+
+
+def listed(folder):
+    return [path for path in folder.iterdir() if path.name != "SHA256SUMS"]
 
 
 class Endless:
@@ -98,7 +118,7 @@ def endless():
 @pytest.fixture
 def busy(endless):
     """An engine over it."""
-    engine = Engine(lambda _: endless)
+    engine = Engine(lambda *_: endless)
     yield engine
     engine.close()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterator
 
@@ -72,8 +73,11 @@ def test_a_korean_browser_reads_korean_and_can_switch(korean: BrowserContext, th
     assert tab.errors == []
 
 
+WORDS = ("words.js", "words.ko.js", "words.learn.js", "words.learn.ko.js")
+
+
 def test_both_languages_say_everything(stage: Callable[..., Tab]):
-    sources = [(BROWSER / name).read_text("utf-8") for name in ("words.js", "words.ko.js")]
+    sources = [(BROWSER / name).read_text("utf-8") for name in WORDS]
     keys = """(source) => {
         const words = new Function(`${source}; return WORDS`)();
         const tree = (node) => typeof node === "object"
@@ -86,7 +90,10 @@ def test_both_languages_say_everything(stage: Callable[..., Tab]):
         *re.findall(r'data-(?:word|empty-word|label-word)="(\w+)"', (BROWSER / "page.html").read_text("utf-8")),
         *(name for path in BROWSER.glob("*.js") for name in re.findall(r"\bwords\.(\w+)", path.read_text("utf-8"))),
     } - {"ko", "js"}
-    assert used == set(re.findall(r'"(\w+)":', re.sub(r"\{[^{}]*\}", "", english[1:-1])))
+    said = json.loads(english)
+    assert used == set(said)
+    steps = "".join(path.read_text("utf-8") for path in BROWSER.glob("*.js"))
+    assert set(re.findall(r"\bwords\.learn\.(\w+)", steps)) == set(said["learn"])
     for words in (EN, KO):
         assert words.drafters.keys() == EN.drafters.keys() and words.tasks.keys() == EN.tasks.keys()
 

@@ -23,7 +23,7 @@ ORDER = [
     *("backbone", "bound", "head", "standalone", "inspection"),
     *("drafters", "drafters.base", "drafters.vocabulary", "drafters.lookup", "drafters.mtp", "drafters.auto"),
     *("drafters.standalone", "costs", "drafters.paced", "drafters.together"),
-    *("decode", "batched", "probe", "rounds"),
+    *("decode", "batched", "faults", "probe", "rounds"),
     *(
         "training",
         "training.recipe",
@@ -35,7 +35,7 @@ ORDER = [
     ),
     *("training.features", "training.acceptance", "training.vocabulary", "training.plot", "training.trainer"),
     *("training.unroll", "training.next_token", "training.job"),
-    *("pipeline", "engine", "evaluate", "arms", "bench", "growth", "doctor"),
+    *("pipeline", "lessons", "engine", "evaluate", "arms", "bench", "growth", "doctor"),
     *("batch.pace", "batch.answers", "batch", "batch.streams", "batch.rows", "batch.journal", "batch.files"),
     *("batch.progress", "batch.command", "batch.curve"),
     *("ui", "ui.words", "ui.programs", "ui.page", "ui.serve"),

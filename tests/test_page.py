@@ -273,9 +273,49 @@ def test_a_narrow_screen_shows_all_of_it(stage: Callable[..., Tab], scheme: str)
     tab.page.screenshot(path=shots(f"narrow-{scheme}.png"), full_page=True)
 
 
+def test_the_page_is_at_most_200_ms_behind_the_engine(stage: Callable[..., Tab], script: Script):
+    """From the engine's time stamp to the frame that shows it. The best quarter counts: machines are busy."""
+    script.pause = 0.05
+    tab = stage()
+    tab.page.evaluate("""() => {
+        window.behind = [];
+        const root = document.querySelector(".mtp");
+        let last = root.trace;
+        const look = () => {
+            if (root.trace !== last && root.trace.status === "running") {
+                window.behind.push(Date.now() - 1000 * root.trace.at);
+            }
+            last = root.trace;
+            requestAnimationFrame(look);
+        };
+        look();
+    }""")
+    tab.run("abcdefgh" * 12)
+    behind = sorted(tab.page.evaluate("window.behind"))
+    assert len(behind) >= 8 and behind[len(behind) // 4] <= 200, behind
+    # On the way old rounds had nothing behind their tokens; when it is over, they have.
+    assert len(tab.rounds()) == 48 > pages.WHOLE
+    tab.page.locator(".round .rejected").first.click()
+    assert "ranked that guess 2nd" in opened(tab.page)
+
+
+def test_what_is_sent_of_a_long_run_stays_light_until_it_is_over():
+    whole = {"drafted": [{"id": 1, "text": "a", "top": [1, 2, 3], "attention": [[[0, 1.0]]]}], "rows": [1, 2]}
+    lighter, rounds = pages.Lighter(), []
+    for i in range(pages.WHOLE + 8):
+        rounds.append(whole)
+        news = lighter({"status": "running", "rounds": list(rounds), "prompt": [1]})
+        assert ("prompt" in news) == (i == 0)
+        old = len(rounds) - pages.WHOLE
+        assert [not round["rows"] for round in news["rounds"]] == [j < old for j in range(len(rounds))]
+    assert whole["rows"]
+    done = {"status": "done", "rounds": rounds, "prompt": [1]}
+    assert lighter(done) == done
+
+
 @pytest.mark.parametrize(("has_head", "drafter"), [(True, "mtp"), (False, "lookup")])
 def test_without_a_head_prompt_lookup_drafts_and_the_page_says_so(has_head: bool, drafter: str):
-    engine = Engine(lambda _: cast(Pipeline, Script()))
+    engine = Engine(lambda *_: cast(Pipeline, Script()))
     blocks = pages.build(engine, has_head=has_head)
     engine.close()
     radio = next(block for block in blocks.blocks.values() if getattr(block, "label", "") == "Drafter")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from typing import get_args
 
@@ -70,3 +73,20 @@ def test_a_failed_run_says_why_and_the_next_one_runs(client: Client, script: Scr
         client.predict("abcd", api_name="/run")
     script.failure = None
     assert client.predict("abcd", api_name="/run")["status"] == "done"
+
+
+def test_a_program_that_is_killed_stops_its_run_and_frees_the_model(
+    client: Client, theatre: tuple[Script, str], script: Script
+):
+    script.gate.clear()
+    code = "import sys, gradio_client as g; g.Client(sys.argv[1], verbose=False).predict('ab', api_name='/run')"
+    environment = os.environ | {"GRADIO_ANALYTICS_ENABLED": "False"}
+    program = subprocess.Popen([sys.executable, "-c", code, theatre[1]], env=environment)
+    assert script.started.wait(60)
+    script.started.clear()
+    waiting = client.submit("cd", api_name="/run")
+    program.kill()
+    program.wait()
+    assert script.started.wait(60)  # the next one has the model, though the first was never let on
+    script.gate.set()
+    assert waiting.result(60)["text"] == "cd"

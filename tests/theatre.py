@@ -6,6 +6,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from time import sleep
 from typing import Any, cast
 
 import pytest
@@ -21,6 +22,7 @@ from mtp_mlx.ui import page as pages
 from mtp_mlx.ui import serve
 
 WRONG = sys.maxunicode + 1
+PACE = {"passes": {"1": 0.05, "8": 0.1}, "step": 0.01, "chances": [0.75, 0.5]}
 
 
 @dataclass
@@ -35,17 +37,20 @@ class Script:
     failure: str | None = None
     plain_seconds: float = 0.1
     plain_end: str = ""
+    pause: float = 0.0  # what each draft takes, in seconds of the clock on the wall
     gate: threading.Event = field(default_factory=threading.Event)  # closed: a run waits after each draft
+    started: threading.Event = field(default_factory=threading.Event)  # a run has the model
 
     def start(self, request: Request, *, cancelled: Callable[[], bool]) -> Script._Run:
         trace = Trace(
             task=request.task,
             drafter=request.drafter,
             width=request.rows,
-            draft_length=request.draft_length or 0,
+            draft_length=request.drafts,
             max_tokens=len(request.text),
             input=request.text,
             prompt=[*map(ord, "^say:")],
+            pace=PACE if request.draft_length == "auto" else None,
             memory={"profile": "This machine", "budget": None, "entries": {"backbone weights": 1}},
             decode=lambda ids: "".join(self.wrong if i == WRONG else chr(i) for i in ids),
             eos=frozenset(),
@@ -66,6 +71,7 @@ class Script:
                 yield event, self.trace.add(event)
 
         def events(self) -> Iterator[Event]:
+            self.script.started.set()
             yield Prefilled(7, 0.0)
             if self.request.drafter == "plain":
                 for one in self.request.text + self.script.plain_end:
@@ -96,6 +102,7 @@ class Script:
             yield Done("budget")
 
         def wait(self) -> None:
+            sleep(self.script.pause)
             while not self.script.gate.wait(0.05) and not self.cancelled():
                 pass
 
@@ -115,7 +122,7 @@ class Script:
 def theatre() -> Iterator[tuple[Script, str]]:
     """A script and the address where it is played."""
     script = Script()
-    engine = Engine(lambda _: cast(Pipeline, script))
+    engine = Engine(lambda *_: cast(Pipeline, script))
     blocks = pages.build(engine, has_head=True)
     yield script, serve.launch(blocks, "127.0.0.1", free_port())
     blocks.close(verbose=False)

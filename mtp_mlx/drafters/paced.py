@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from mtp_mlx.costs import Costs
 from mtp_mlx.drafters.base import Context, Drafter
@@ -26,6 +27,10 @@ class PacedDrafter(Drafter):
         self.costs = costs
         self.width = width
         self.before = chances
+
+    def to_json(self) -> dict[str, Any]:
+        """What it goes by, before a text begins."""
+        return {"passes": dict(self.costs.passes), "step": self.costs.step, "chances": list(self.before[: self.width])}
 
     def start(self, context: Context) -> None:
         self.drafter.start(context)

@@ -7,6 +7,7 @@ import json
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from textwrap import shorten
 from typing import Any
@@ -22,24 +23,21 @@ from mtp_mlx.tasks import PROOFREAD, TASKS
 from mtp_mlx.ui.programs import add_endpoints
 from mtp_mlx.ui.words import EN, LANGUAGES, Words
 
-RECORDED = Path(__file__).parents[2] / "assets" / "traces"
+ASSETS = Path(__file__).parents[2] / "assets"
 BROWSER = Path(__file__).parent / "browser"
-# What runs in the browser, in this order in one scope.
-SCRIPTS = (
-    "words",
-    "words.ko",
-    "dom",
-    "film",
-    "attention",
-    "detail",
-    "passes",
-    "numbers",
-    "player",
-    "race",
-    "check",
-    "files",
-    "main",
-)
+# What runs in the browser, in this order in one scope for each tab.
+SHARED = ("words", "told.ko", "words.ko", "dom", "film", "attention", "detail")
+WATCH = (*SHARED, "passes", "numbers", "player", "race", "check", "files", "main")
+LEARN = (*SHARED, "words.learn", "words.learn.ko", "learn", "steps", "steps.costs", "faults", "start")
+# The recorded runs that Learn is told on, by the name that its steps have for them.
+TOLD = {
+    "mtp": "1-proofread-mtp",
+    "lookup": "2-proofread-lookup",
+    "standalone": "3-proofread-standalone",
+    "plain": "4-proofread-plain",
+    "unsure": "6-proofread-mtp",
+}
+WHOLE = 32  # the newest rounds of a run that goes on, which a browser may not have yet
 TITLE = "Frozen multi-token prediction"
 CSS = """
 .gradio-container .main.fillable.app { max-width: 80rem; }
@@ -54,15 +52,70 @@ TYPED = """(task, text) => {
 }"""
 # The language of the browser, or the one that was chosen here before.
 BROWSER_LANGUAGE = """() => {
-    const before = localStorage.getItem("mtp-language");
+    let before = null;
+    try { before = localStorage.getItem("mtp-language"); } catch {}  // a browser may keep its storage shut
     return before ?? (navigator.language.startsWith("ko") ? "ko" : "en");
 }"""
 SPOKEN = """(language) => {
-    localStorage.setItem("mtp-language", language);
+    try { localStorage.setItem("mtp-language", language); } catch {}
     document.documentElement.lang = language;
-    document.querySelector(".mtp")?.dispatchEvent(new CustomEvent("spoken", { detail: language }));
+    const spoken = new CustomEvent("spoken", { detail: language });
+    for (const part of document.querySelectorAll(".mtp")) part.dispatchEvent(spoken);
+}"""
+# What is typed and chosen outlives a reload: it stays in this tab's own storage, and goes nowhere.
+KEEP = """(...form) => {
+    try { sessionStorage.setItem("mtp-form", JSON.stringify(form)); } catch {}
+}"""
+KEPT = """(...form) => {
+    const known = %s;
+    let kept = null;
+    try { kept = JSON.parse(sessionStorage.getItem("mtp-form")); } catch {}
+    const fits = (value, i) => typeof value === typeof form[i] && (!known[i] || known[i].includes(value));
+    return Array.isArray(kept) && kept.length === form.length && kept.every(fits) ? kept : form;
 }"""
 QUIET: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
+
+
+@dataclass(frozen=True)
+class Form:
+    """What a person filled in; ``auto``: as many drafts as pay. ``width``: None for the usual one or one that pays."""
+
+    task: str
+    text: str
+    drafter: str
+    draft_length: int
+    auto: bool
+    profile: str
+    width: int | None = None
+
+    def request(self) -> Request:
+        length = "auto" if self.auto and self.drafter != "plain" else int(self.draft_length)
+        options = {"draft_length": length, "width": self.width, "profile": self.profile}
+        return Request(self.task, self.text, drafter=self.drafter, **options, inspect=True)
+
+
+class Lighter:
+    """Takes from the news of a run, while it goes on, what the browser has: it must not fall behind as a text grows.
+
+    Old rounds go without what stands behind their tokens, and the prompt goes once; the last news is whole again.
+    """
+
+    def __init__(self) -> None:
+        self._bare: list[dict[str, Any]] = []
+        self._sent = False  # the prompt
+
+    def __call__(self, news: dict[str, Any]) -> dict[str, Any]:
+        if news["status"] != "running":
+            return news
+        rounds = news["rounds"]
+        for round in rounds[len(self._bare) : -WHOLE]:
+            drafted = [guess | {"top": [], "attention": []} for guess in round["drafted"]]
+            self._bare.append(round | {"drafted": drafted, "rows": []})
+        lighter = news | {"rounds": [*self._bare, *rounds[len(self._bare) :]]}
+        if self._sent:
+            del lighter["prompt"]
+        self._sent = True
+        return lighter
 
 
 class Desk:
@@ -75,20 +128,18 @@ class Desk:
         self._numbers = itertools.count(time.time_ns() // 1_000_000)  # a restarted server goes on above the last one
 
     def run(
-        self, task: str, text: str, drafter: str, draft_length: int, profile: str, request: gr.Request
+        self, task: str, text: str, drafter: str, draft_length: int, auto: bool, profile: str, request: gr.Request
     ) -> Iterator[str]:
         """What becomes of a request, each piece of news as JSON text; see ``_run``."""
-        yield from map(_json, self._run(task, text, drafter, draft_length, profile, request))
+        yield from map(_json, self._run(Form(task, text, drafter, draft_length, auto, profile), request))
 
     def race(
-        self, task: str, text: str, drafter: str, draft_length: int, profile: str, request: gr.Request
+        self, task: str, text: str, drafter: str, draft_length: int, auto: bool, profile: str, request: gr.Request
     ) -> Iterator[str]:
         """What becomes of a race, likewise; see ``_race``."""
-        yield from map(_json, self._race(task, text, drafter, draft_length, profile, request))
+        yield from map(_json, self._race(Form(task, text, drafter, draft_length, auto, profile), request))
 
-    def _run(
-        self, task: str, text: str, drafter: str, draft_length: int, profile: str, request: gr.Request
-    ) -> Iterator[dict[str, Any]]:
+    def _run(self, form: Form, request: gr.Request) -> Iterator[dict[str, Any]]:
         """What becomes of a request: everything that the engine says of it, under the run's own number.
 
         Of two runs of a tab the one with the higher number stands, in whatever order their clicks or news arrive.
@@ -97,30 +148,30 @@ class Desk:
         with self._lock:
             self._cancel(request)
             name = {"run": next(self._numbers)}
-            if text.strip():
-                options = {"drafter": drafter, "draft_length": int(draft_length), "profile": profile}
-                wanted = Request(task, text, **options, inspect=True)
-                job = self._jobs[request.session_hash] = self._engine.submit(wanted)
+            if form.text.strip():
+                job = self._jobs[request.session_hash] = self._engine.submit(form.request())
         if job is None:
             yield {"status": "failed", "message": EMPTY} | name
             return
         yield {"status": "starting"} | name
+        lighter = Lighter()
         for news in self._engine.follow(job):
             if news["status"] == "queued" and job.cancelled.is_set():
                 yield {"status": "stopped"} | name
                 return
             if job.said.empty():  # else the browser is behind, and gets the newer one
-                yield news | name
+                yield lighter(news) | name
 
-    def _race(
-        self, task: str, text: str, drafter: str, draft_length: int, profile: str, request: gr.Request
-    ) -> Iterator[dict[str, Any]]:
-        """Plain decode of a text, then the drafter's; the last news of that one has plain decode's as its rival."""
-        options = (int(draft_length), profile, request)
+    def _race(self, form: Form, request: gr.Request) -> Iterator[dict[str, Any]]:
+        """Plain decode of a text, then the drafter's; the last news of that one has plain decode's as its rival.
+
+        Both in passes of the usual width: between two widths near-ties may fall otherwise.
+        """
+        form = replace(form, width=WIDTH)
         rival = None
-        for lane, name in enumerate(("plain", drafter), start=1):
+        for lane, name in enumerate(("plain", form.drafter), start=1):
             news: dict[str, Any] = {}
-            for news in self._run(task, text, name, *options):
+            for news in self._run(replace(form, drafter=name), request):
                 done = news["status"] == "done"
                 if not done or rival:
                     yield news | {"lane": lane} | ({"rival": rival} if done else {})
@@ -168,46 +219,58 @@ def build(engine: Engine, *, has_head: bool) -> gr.Blocks:
     without = {"mtp": not has_head, "auto": not has_head, "standalone": not weights.STANDALONE.is_dir()}
     offered = [name for name in EN.drafters if not without.get(name)]
     with gr.Blocks(title=TITLE, analytics_enabled=False) as page:
-        add_endpoints(engine)  # first: the names of the page's own events give way
+        stop_programs = add_endpoints(engine)  # first: the names of the page's own events give way
         with gr.Row(elem_id="top"):
             intro = gr.Markdown(EN.intro, elem_id="intro")
             language = gr.Radio(
                 [("English", "en"), ("한국어", "ko")], value="en", label="Language · 언어", elem_id="language", scale=0
             )
-        with gr.Row():
-            with gr.Column(scale=4, min_width=300):
-                task = gr.Radio(_tasks(EN), value=PROOFREAD.name, label=EN.task)
-                text = gr.Textbox(
-                    value=PROOFREAD.examples[0],
-                    label=EN.text,
-                    info=EN.tasks[PROOFREAD.name][1],
-                    lines=4,
-                    max_lines=12,
-                    elem_id="text",
-                )
-                with gr.Row():
-                    run = gr.Button(EN.run, variant="primary", min_width=100, elem_id="run")
-                    stop = gr.Button(EN.stop, interactive=False, min_width=100, elem_id="stop")
-                race = gr.Button(EN.race, size="sm", elem_id="race")
-                examples = [_examples(name, task, text) for name in TASKS]
-                drafter = gr.Radio(
-                    _drafters(EN, offered),
-                    value="mtp" if has_head else "lookup",
-                    label=EN.drafter,
-                    info=_what_they_do(EN, offered),
-                )
-                draft_length = gr.Slider(
-                    0, WIDTH - 1, value=DRAFT_LENGTH, step=1, label=EN.draft_length, info=EN.draft_length_help
-                )
-                profile = gr.Dropdown(_profiles(EN), value="none", label=EN.profile, info=EN.profile_help)
-            with gr.Column(scale=7, min_width=300):
-                trace = gr.HTML(
-                    elem_id="trace",
-                    html_template=_read("page.html"),
-                    css_template=_read("look.css"),
-                    js_on_load=_read(*(f"{name}.js" for name in SCRIPTS)),
+        with gr.Tabs():
+            with gr.Tab(EN.watch) as watch, gr.Row():
+                with gr.Column(scale=4, min_width=300):
+                    task = gr.Radio(_tasks(EN), value=PROOFREAD.name, label=EN.task)
+                    text = gr.Textbox(
+                        value=PROOFREAD.examples[0],
+                        label=EN.text,
+                        info=EN.tasks[PROOFREAD.name][1],
+                        lines=4,
+                        max_lines=12,
+                        elem_id="text",
+                    )
+                    with gr.Row():
+                        run = gr.Button(EN.run, variant="primary", min_width=100, elem_id="run")
+                        stop = gr.Button(EN.stop, interactive=False, min_width=100, elem_id="stop")
+                    race = gr.Button(EN.race, size="sm", elem_id="race")
+                    examples = [_examples(name, task, text) for name in TASKS]
+                    drafter = gr.Radio(
+                        _drafters(EN, offered),
+                        value="mtp" if has_head else "lookup",
+                        label=EN.drafter,
+                        info=_what_they_do(EN, offered),
+                    )
+                    auto = gr.Checkbox(value=False, label=EN.auto, info=EN.auto_help)
+                    draft_length = gr.Slider(
+                        0, WIDTH - 1, value=DRAFT_LENGTH, step=1, label=EN.draft_length, info=EN.draft_length_help
+                    )
+                    profile = gr.Dropdown(_profiles(EN), value="none", label=EN.profile, info=EN.profile_help)
+                with gr.Column(scale=7, min_width=300):
+                    trace = gr.HTML(
+                        elem_id="trace",
+                        html_template=_read("page.html"),
+                        css_template=_read("look.css"),
+                        js_on_load=_read(*(f"{name}.js" for name in WATCH)),
+                        apply_default_css=False,
+                        recorded=[_recorded(path.stem) for path in sorted((ASSETS / "traces").glob("*.json"))],
+                    )
+            with gr.Tab(EN.learn) as learn:
+                gr.HTML(
+                    elem_id="learn",
+                    html_template=_read("learn.html"),
+                    css_template=_read("look.css", "learn.css"),
+                    js_on_load=_read(*(f"{name}.js" for name in LEARN)),
                     apply_default_css=False,
-                    recorded=[path.read_text("utf-8") for path in sorted(RECORDED.glob("*.json"))],
+                    runs={name: _recorded(file) for name, file in TOLD.items()},
+                    lessons=(ASSETS / "lessons.json").read_text("utf-8"),
                 )
 
         def speak(language: str, task: str) -> list[dict[str, Any]]:
@@ -215,6 +278,8 @@ def build(engine: Engine, *, has_head: bool) -> gr.Blocks:
             words = LANGUAGES[language]
             return [
                 gr.update(value=words.intro),
+                gr.update(label=words.watch),
+                gr.update(label=words.learn),
                 gr.update(label=words.task, choices=_tasks(words)),
                 gr.update(label=words.text, info=words.tasks[task][1]),
                 gr.update(value=words.run),
@@ -223,20 +288,26 @@ def build(engine: Engine, *, has_head: bool) -> gr.Blocks:
                 *(gr.update(label=words.examples(title)) for title, _ in words.tasks.values()),
                 gr.update(label=words.drafter, choices=_drafters(words, offered), info=_what_they_do(words, offered)),
                 gr.update(label=words.draft_length, info=words.draft_length_help),
+                gr.update(label=words.auto, info=words.auto_help),
                 gr.update(label=words.profile, choices=_profiles(words), info=words.profile_help),
             ]
 
-        said = [intro, task, text, run, stop, race, *examples, drafter, draft_length, profile]
+        said = [intro, watch, learn, task, text, run, stop, race, *examples, drafter, draft_length, auto, profile]
         language.change(speak, [language, task], said, queue=False, **QUIET)
         language.change(inputs=language, js=SPOKEN, queue=False, **QUIET)
         page.load(outputs=language, js=BROWSER_LANGUAGE, queue=False, **QUIET)
         task.change(_hint, [task, language], text, queue=False, **QUIET)
         gr.on([task.change, text.change], inputs=[task, text], js=TYPED, queue=False, **QUIET)
+        form = [task, text, drafter, draft_length, auto, profile]
+        auto.change(lambda auto: gr.update(interactive=not auto), auto, draft_length, queue=False, **QUIET)
+        known = json.dumps([list(TASKS), None, offered, None, None, list(profiles())])
+        page.load(inputs=form, outputs=form, js=KEPT % known, queue=False, **QUIET)
+        gr.on([each.change for each in form], inputs=form, js=KEEP, queue=False, **QUIET)
         for triggers, act in (([run.click, text.submit], desk.run), ([race.click], desk.race)):
             gr.on(
                 triggers,
                 act,
-                [task, text, drafter, draft_length, profile],
+                form,
                 trace,
                 trigger_mode="multiple",  # a second Run replaces the first
                 concurrency_limit=None,  # the engine queues, and says so
@@ -244,11 +315,16 @@ def build(engine: Engine, *, has_head: bool) -> gr.Blocks:
             )
         stop.click(desk.stop, queue=False, **QUIET)
         page.unload(desk.stop)
+        page.unload(stop_programs)
     return page
 
 
 def _read(*names: str) -> str:
     return "\n".join((BROWSER / name).read_text("utf-8") for name in names)
+
+
+def _recorded(name: str) -> str:
+    return (ASSETS / "traces" / f"{name}.json").read_text("utf-8")
 
 
 def _tasks(words: Words) -> list[tuple[str, str]]:

@@ -42,7 +42,7 @@ def serve(host: str, port: int, backbone: Path, head: Path | None) -> None:
     _keep_local()
     from mtp_mlx.ui import page
 
-    engine = Engine(lambda request: _load(backbone, head, request.profile))
+    engine = Engine(lambda request, report: _load(backbone, head, request.profile, report))
     blocks = page.build(engine, has_head=head is not None)
     print(f"Open {launch(blocks, host, port)} in a browser. Ctrl-C quits.", flush=True)
     threading.Event().wait()
@@ -70,7 +70,7 @@ def launch(blocks: Blocks, host: str, port: int) -> str:
     return address
 
 
-def _load(backbone: Path, head: Path | None, profile: str) -> Pipeline:
+def _load(backbone: Path, head: Path | None, profile: str, report: weights.Report) -> Pipeline:
     """Import and load everything that computes, in the engine's thread."""
     from mtp_mlx import blas
 
@@ -78,7 +78,7 @@ def _load(backbone: Path, head: Path | None, profile: str) -> Pipeline:
         print(problem, file=sys.stderr, flush=True)
     from mtp_mlx import pipeline
 
-    return pipeline.load(backbone, head, profile=profile)
+    return pipeline.load(backbone, head, profile=profile, report=report)
 
 
 def _claim(host: str, port: int) -> None:

@@ -13,6 +13,8 @@ class Words:
     """``tasks``: title and hint of each. ``drafters``: title of each, and what it does."""
 
     intro: str
+    watch: str
+    learn: str
     task: str
     tasks: dict[str, tuple[str, str]]
     text: str
@@ -25,6 +27,8 @@ class Words:
     no_head: str
     draft_length: str
     draft_length_help: str
+    auto: str
+    auto_help: str
     profile: str
     profile_help: str
     this_machine: str
@@ -37,6 +41,8 @@ A language model writes one token in each pass. Here a small drafter guesses the
 model checks them all: right guesses stay, and from the first wrong one on everything is thrown away. The text is the
 model's own, token for token; only the number of passes changes.
 """,
+    watch="Watch",
+    learn="Learn",
     task="Task",
     tasks={task.name: (task.title, f"{task.help[0].upper()}{task.help[1:]}.") for task in TASKS.values()},
     text="Text",
@@ -55,6 +61,8 @@ model's own, token for token; only the number of passes changes.
     no_head="No trained MTP head was found, so prompt lookup guesses: it copies from the text.",
     draft_length="Draft length",
     draft_length_help="Tokens guessed for each pass.",
+    auto="Draft length: auto",
+    auto_help="As many guesses as pay on this machine, measured for a second at first.",
     profile="Device profile",
     profile_help="Keep to the memory that a phone sets apart for AI models; where no figure is published, a fifth of "
     "its RAM.",
@@ -68,6 +76,8 @@ KO = Words(
 모델이 패스 한 번으로 모두 검증합니다. 맞은 추측은 남고, 처음 틀린 것부터는 모두 버립니다.
 글은 토큰 하나까지 모델 자신의 것이며, 달라지는 것은 패스의 수뿐입니다.
 """,
+    watch="보기",
+    learn="배우기",
     task="할 일",
     tasks={
         "proofread": ("교정", "고칠 메시지(영어)."),
@@ -89,6 +99,8 @@ KO = Words(
     no_head="학습된 MTP 헤드가 없어 프롬프트 룩업이 추측합니다. 글에서 베끼는 방식입니다.",
     draft_length="초안 길이",
     draft_length_help="패스마다 추측하는 토큰의 수.",
+    auto="초안 길이: 자동",
+    auto_help="이 기기에서 이득이 되는 만큼만 추측합니다. 처음에 1초쯤 잽니다.",
     profile="기기 프로필",
     profile_help="휴대전화가 AI 모델에 떼어 둔 메모리를 지킵니다. 공개된 수가 없으면 RAM의 5분의 1로 봅니다.",
     this_machine="이 기기",

@@ -11,7 +11,7 @@ function attention(film, index, place) {
   const choice = make("fieldset", "layers", make("legend", "hidden", words.looked));
   layers.forEach((_, i) => {
     const input = make("input", "");
-    Object.assign(input, { type: "radio", name: "mtp-layer", checked: i === layer });
+    Object.assign(input, { type: "radio", name: `${root.dataset.name}-layer`, checked: i === layer });
     input.addEventListener("change", () => {
       looking.layer = i;
       box.replaceWith(attention(film, index, place));

@@ -20,6 +20,7 @@ const parseTrace = (() => {
     typeof value === "string" && value.length <= most ? value : refuse(path, words.aText(most));
   const one = (...known) => (value, path) => (known.includes(value) ? value : refuse(path, words.oneOf(known)));
   const maybe = (check) => (value, path) => (value === null ? null : check(value, path));
+  const optional = (check) => (value, path) => (value == null ? null : check(value, path));
   const many = (check, most) => (value, path) =>
     Array.isArray(value) && value.length <= most
       ? value.map((item, i) => check(item, `${path}[${i}]`))
@@ -86,6 +87,7 @@ const parseTrace = (() => {
     rounds: many(isRound, MOST_ROUNDS),
     finish: maybe(one("end", "budget", "stopped")),
     memory: fields({ profile: text(100), budget: maybe(number(0, 1e15)), entries: table(number(0, 1e15), 20) }),
+    pace: optional(fields({ passes: table(seconds, 64), step: seconds, chances: many(share, 64) })),
     warnings: many(text(2000), 20),
   });
 

@@ -41,6 +41,15 @@ function mark(character) {
   return MARKS[character] ?? (code < 32 ? String.fromCodePoint(0x2400 + code) : `U+${code.toString(16).padStart(4, "0")}`);
 }
 
+// A line that the server said, in the language of the page where it is known there.
+function told(line) {
+  for (const [pattern, translated] of words === WORDS.ko ? TOLD_KO : []) {
+    const match = pattern.exec(line);
+    if (match) return translated(...match.slice(1));
+  }
+  return line;
+}
+
 function percent(share) {
   return share >= 0.995 && share < 1 ? "> 99 %" : share > 0 && share < 0.005 ? "< 1 %" : `${(100 * share).toFixed(0)} %`;
 }

@@ -17,8 +17,9 @@ function draw() {
     if (number) show();
   }
   root.trace = news;
-  live.trace = news;
+  live.trace = { prompt: live.trace.prompt ?? [], ...news };
   live.add((news.rounds ?? []).slice(live.rounds.length));
+  if (news.rounds && news.status !== "running") live.rounds = news.rounds; // only now all of them are whole
   live.pending = news.pending ?? [];
   busy(BUSY.includes(news.status));
   if (!shown.recorded) refresh();
@@ -37,11 +38,35 @@ function drawAt(film, moment) {
   drawPasses(film, position);
   drawNumbers(film, position.done);
   drawWarnings(trace.warnings ?? []);
+  drawLoading(trace);
+  const why = draftingOff(film, position.done);
+  say(part.off, why);
+  part.off.hidden = !why;
+}
+
+// How far the weights are, where that is known in bytes.
+function drawLoading({ status, of, done }) {
+  part.loading.hidden = status !== "loading";
+  if (of) [part.loading.max, part.loading.value] = [of, done];
+  else part.loading.removeAttribute("value");
+}
+
+// Why nothing is drafted, if so: nobody is there to draft, the length is 0, or by measurement it would not pay.
+function draftingOff({ trace, rounds }, done) {
+  const { drafter, draft_length: longest, pace, width } = trace;
+  if (!rounds.length) return "";
+  if (drafter === "plain") return words.off.plain;
+  if (!pace) return longest ? "" : words.off.zero;
+  const milliseconds = (seconds) => `${Math.round(1000 * seconds)} ms`;
+  const costs = { one: milliseconds(pace.passes[1]), step: milliseconds(pace.step), chance: percent(pace.chances[0] ?? 0) };
+  if (!longest) return words.off.measured(costs);
+  const without = rounds.slice(0, done).filter(({ drafted }) => !drafted.length).length;
+  return words.off.paced({ ...costs, width, wide: milliseconds(pace.passes[width]), without, done });
 }
 
 function drawWarnings(warnings) {
   part.warnings.hidden = warnings.length === 0;
-  part.warnings.replaceChildren(...warnings.map((line) => make("li", "", `⚠ ${line}`)));
+  part.warnings.replaceChildren(...warnings.map((line) => make("li", "", `⚠ ${told(line)}`)));
 }
 
 // On a narrow screen the trace is below the form: bring a new run into view.
@@ -66,20 +91,22 @@ function statusLine(trace) {
 }
 
 function standing(trace) {
-  const { status, finish, prompt_tokens, message, place, max_tokens: most } = trace;
+  const { status, finish, prompt_tokens, place, max_tokens: most, stage, done, of } = trace;
   const tokens = trace.stats ? words.tokens(trace.stats.tokens) : "";
   if (status === "running") return prompt_tokens ? words.status.running({ tokens, most }) : words.status.reading;
   if (status === "done") return words.status[finish]({ tokens, most });
   if (status === "stopped") return trace.stats ? words.status.stopped({ tokens }) : words.status.stoppedEarly;
   const line = words.status[status] ?? status;
-  return typeof line === "string" ? line : line({ message, place });
+  if (typeof line === "string") return line;
+  const megabytes = of ? ` ${Math.round(done / 1e6)} / ${Math.round(of / 1e6)} MB` : "";
+  return line({ message: told(trace.message ?? ""), place, stage: words.stage[stage] ?? "", megabytes });
 }
 
 // A screen reader hears one sentence a round, and where the run stands.
 function announce(trace) {
   const round = live.rounds.at(-1);
   if (trace.status === "done") say(part.live, `${statusLine(trace)} ${trace.text}`);
-  else if (trace.status !== "running" || !round) say(part.live, statusLine(trace));
+  else if (trace.status !== "running" || !round) say(part.live, statusLine({ ...trace, of: 0 })); // not each megabyte
   else {
     const { accepted: kept, drafted, added: text } = round;
     say(part.live, words.heard({ pass: live.rounds.length, kept, drafted: drafted.length, text }));

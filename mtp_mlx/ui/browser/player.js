@@ -95,7 +95,7 @@ const KEYS = { " ": play, ArrowLeft: () => step(-1), ArrowRight: () => step(1) }
 document.addEventListener("keydown", (event) => {
   const { key, target } = event;
   const act = KEYS[key];
-  if (!act || part.player.hidden || event.ctrlKey || event.metaKey || event.altKey || !root.isConnected) return;
+  if (!act || part.player.hidden || event.ctrlKey || event.metaKey || event.altKey || !root.offsetParent) return;
   const own = key === " " ? "button, summary, select, a, label" : "button.token, select";
   if (target === part.scrub ? key !== " " : target.closest?.(`${own}, input, textarea, [contenteditable], [role=listbox]`)) return;
   event.preventDefault();

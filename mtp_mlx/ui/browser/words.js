@@ -125,12 +125,29 @@ const WORDS = {
       bonus: ({ token, chance }) => `All guesses were right, so the same pass also gave the model’s next token, ${token}${chance}.`,
       plain: ({ token, chance }) => `Nothing was guessed here; the model wrote ${token}${chance}.`,
     },
+    loading: "How much of the weights is there",
+    stage: {
+      import: "starting MLX",
+      check: "checking the files,",
+      read: "reading the model and its tokenizer",
+      unpack: "unpacking the weights,",
+      head: "reading the head",
+      device: "trying out this device",
+    },
+    off: {
+      plain: "Drafting is off: no drafter is chosen.",
+      zero: "Drafting is off: the draft length is 0.",
+      measured: ({ one, step, chance }) =>
+        `Drafting is off, by measurement: a pass of one row takes ${one}, a guess ${step}, and the first one is right with a chance of ${chance}. Guessing would be slower here.`,
+      paced: ({ one, wide, width, step, chance, without, done }) =>
+        `As many guesses as pay: a pass takes ${wide} with ${width} rows and ${one} with one, a guess ${step}, and the first one is right with a chance of ${chance}.${without ? ` In ${without} of ${done} passes drafting was off: there it would not have paid.` : ""}`,
+    },
     tokens: (count) => `${count} token${count === 1 ? "" : "s"}`,
     status: {
       idle: "Ready. Choose an example or write a text, then press Run.",
       starting: "Starting…",
       queued: ({ place }) => (place === 1 ? "Waiting: one run is ahead of yours." : `Waiting: ${place} runs are ahead of yours.`),
-      loading: "Loading the model’s weights, once. This takes a few seconds…",
+      loading: ({ stage, megabytes }) => `Loading the model, once: ${stage}${megabytes}…`,
       reading: "Reading the text…",
       running: ({ tokens, most }) => `Writing: ${tokens} of at most ${most}…`,
       end: ({ tokens }) => `Done: the model ended its text after ${tokens}.`,

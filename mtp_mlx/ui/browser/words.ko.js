@@ -122,12 +122,29 @@ WORDS.ko = {
     bonus: ({ token, chance }) => `추측이 모두 맞아서 같은 패스가 모델의 다음 토큰도 주었습니다: ${token}${chance}.`,
     plain: ({ token, chance }) => `여기서는 추측이 없었고 모델이 썼습니다: ${token}${chance}.`,
   },
+  loading: "가중치를 얼마나 불러왔는지",
+  stage: {
+    import: "MLX를 켜는 중",
+    check: "파일을 확인하는 중,",
+    read: "모델과 토크나이저를 읽는 중",
+    unpack: "가중치를 푸는 중,",
+    head: "헤드를 읽는 중",
+    device: "이 기기를 시험하는 중",
+  },
+  off: {
+    plain: "추측을 하지 않습니다: 드래프터를 고르지 않았습니다.",
+    zero: "추측을 하지 않습니다: 초안 길이가 0입니다.",
+    measured: ({ one, step, chance }) =>
+      `재 보고 추측을 껐습니다: 한 행짜리 패스는 ${one}, 추측 하나는 ${step}, 첫 추측이 맞을 확률은 ${chance}입니다. 여기서는 추측하면 더 느립니다.`,
+    paced: ({ one, wide, width, step, chance, without, done }) =>
+      `이득이 되는 만큼만 추측합니다: 패스는 ${width}행이면 ${wide}, 한 행이면 ${one}, 추측 하나는 ${step}, 첫 추측이 맞을 확률은 ${chance}입니다.${without ? ` ${done}패스 중 ${without}패스에서는 이득이 없어 추측하지 않았습니다.` : ""}`,
+  },
   tokens: (count) => `토큰 ${count}개`,
   status: {
     idle: "준비되었습니다. 예시를 고르거나 글을 쓴 뒤 실행을 누르세요.",
     starting: "시작하는 중…",
     queued: ({ place }) => `기다리는 중: 앞에 실행 ${place}개가 있습니다.`,
-    loading: "모델의 가중치를 불러오는 중입니다. 처음 한 번, 몇 초 걸립니다…",
+    loading: ({ stage, megabytes }) => `모델을 처음 한 번 불러옵니다: ${stage}${megabytes}…`,
     reading: "글을 읽는 중…",
     running: ({ tokens, most }) => `쓰는 중: 최대 ${most}개 중 ${tokens}…`,
     end: ({ tokens }) => `끝: 모델이 ${tokens}를 쓰고 글을 마쳤습니다.`,
