@@ -1,4 +1,4 @@
-"""What the page teaches with, recorded from the real model: python -m mtp_mlx.lessons writes it to assets/."""
+"""What the page teaches with, recorded from the real model; ``main`` writes it to assets/, after ``blas.load``."""
 
 from __future__ import annotations
 
@@ -130,7 +130,10 @@ def lessons(pipeline: Pipeline, *, seconds: float = SECONDS) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Record everything anew."""
+    """Record everything anew.
+
+    python -c "from mtp_mlx import blas; blas.load(); from mtp_mlx import lessons; lessons.main()"
+    """
     pipeline = pipelines.load()
     for old in (ASSETS / "traces").glob("*.json"):
         old.unlink()
@@ -141,7 +144,3 @@ def main() -> None:
 
 def _write(path: Path, value: Any) -> None:
     path.write_text(json.dumps(value, ensure_ascii=False, separators=(",", ":")) + "\n", encoding="utf-8")
-
-
-if __name__ == "__main__":
-    main()
