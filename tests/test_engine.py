@@ -28,7 +28,7 @@ def last(news):
 
 
 def test_from_loading_to_done(engine):
-    news = list(engine.run(ask()))
+    news = list(engine.run(ask("a b c")))
     assert [n["status"] for n in news][:3] == ["loading", "loading", "running"]
     assert [n["stage"] for n in news[:2]] == ["import", "device"]
     assert all(a["at"] <= b["at"] for a, b in pairwise(news))
