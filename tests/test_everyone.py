@@ -16,6 +16,24 @@ from mtp_mlx.ui.page import BROWSER
 from mtp_mlx.ui.words import EN, KO
 
 pytestmark = needs_browser
+BORDERS = """() => [...document.querySelectorAll(".legend .token")].flatMap((token) => {
+    const light = (color) => {
+        const part = color.match(/[\\d.]+/g).map(Number);
+        const lines = part.slice(0, 3).map((c) => c / 255)
+            .map((c) => c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4);
+        return 0.2126 * lines[0] + 0.7152 * lines[1] + 0.0722 * lines[2];
+    };
+    const filled = (node) => {
+        const color = getComputedStyle(node).backgroundColor;
+        return /^rgb\\(/.test(color) ? color : filled(node.parentElement);
+    };
+    const style = getComputedStyle(token);
+    if (style.borderTopStyle === "none" || style.borderTopColor === "rgba(0, 0, 0, 0)") return [];
+    return [token, token.parentElement].map(filled).map((fill) => {
+        const [low, high] = [light(style.borderTopColor), light(fill)].sort((a, b) => a - b);
+        return [token.className, (high + 0.05) / (low + 0.05)];
+    });
+})"""
 __all__ = ["script", "stage", "theatre"]  # fixtures
 
 
@@ -45,6 +63,8 @@ def test_axe_finds_no_violation(stage: Callable[..., Tab], scheme: str, width: i
     expect(tab.page.locator("[data-part=stale]")).to_be_visible()
     tab.page.screenshot(path=shots(f"everything-{scheme}.png"), full_page=True)
     assert violations(tab.page) == []
+    borders = tab.page.evaluate(BORDERS)  # what axe does not look at: WCAG 1.4.11
+    assert len(borders) >= 10 and [one for one in borders if one[1] < 3] == []
     assert tab.page.evaluate("document.documentElement.scrollWidth") <= width
 
 

@@ -94,6 +94,10 @@ def test_no_drafter_changes_the_text(tab: Tab, step: Callable[[str], Any]):
         bold = tab.page.locator(".rows td.this").all_inner_texts()
         chosen = next((r for r in RUNS[name]["rounds"] if r["kind"] == "correction"), RUNS[name]["rounds"][0])
         assert len(bold) == chosen["accepted"] + 1
+        tab.page.locator(".piece .round").last.click()
+        last = RUNS[name]["rounds"][-1]
+        bold = tab.page.locator(".rows td.this")
+        expect(bold).to_have_count(last["accepted"] + (last["token"] is not None))  # after the end nothing is written
 
 
 def test_the_head_is_seen_looking_at_what_it_copies(tab: Tab, step: Callable[[str], Any]):

@@ -184,6 +184,7 @@ BAD = {
     "rows missing": json.dumps(sample(round_rows=sample()["rounds"][0]["rows"][:1])),
     "a time before": json.dumps(sample(round_draft_seconds=-1)),
     "not a number": json.dumps(sample(round_margin=float("nan"))),
+    "a pace without its width": json.dumps(sample(pace={"passes": {"1": 0.1}, "step": 0.01, "chances": [0.5]})),
     "a prototype": '{"__proto__": ' + json.dumps(sample()) + "}",
 }
 
@@ -200,6 +201,17 @@ def test_a_file_that_is_no_trace_is_refused_in_a_line(tab: Tab):
     opened(tab, json.dumps(sample()))
     expect(error).to_be_hidden()
     assert tab.rounds() == [[["accepted", "a"], ["bonus", "b"]]]
+
+
+def test_a_run_that_took_no_time_is_drawn(tab: Tab):
+    complaints: list[str] = []
+    tab.page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
+    opened(tab, json.dumps(sample(round_draft_seconds=0, round_verify_seconds=0)))
+    expect(tab.page.locator("[data-part=origin]")).to_be_visible()
+    assert "NaN" not in (tab.page.locator("[data-part=verifying]").get_attribute("d") or "NaN")
+    pressed(tab, "Play")
+    expect(tab.page.locator("[data-part=text]")).to_have_text("ab")
+    assert complaints == []
 
 
 def test_text_in_a_file_is_only_text(tab: Tab):

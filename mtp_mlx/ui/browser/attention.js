@@ -28,8 +28,11 @@ function attention(film, index, place) {
 // The first token is left out: attention that has nothing to read rests there.
 function strongest(tokens, shares) {
   const best = [...shares].filter(([position]) => position).sort((a, b) => b[1] - a[1]);
-  const named = best.slice(0, 3).flatMap(([position, share]) => [quoted(tokens[position].text), ` ${percent(share)}, `]);
-  return [`${words.most} `, ...named, words.resting(percent(shares.get(0) ?? 0))];
+  const named = best
+    .slice(0, 3)
+    .flatMap(([position, share], i) => [i ? ", " : " ", quoted(tokens[position].text), ` ${percent(share)}`]);
+  const resting = shares.get(0);
+  return [words.most, ...named, resting ? `, ${words.resting(percent(resting))}` : "."];
 }
 
 function tinted(tokens, shares) {

@@ -99,6 +99,8 @@ const parseTrace = (() => {
       throw new TraceError(words.noJson);
     }
     const trace = isTrace(value, "");
+    const { pace, width } = trace;
+    if (pace && ![1, width].every((rows) => Object.hasOwn(pace.passes, rows))) refuse("pace.passes", words.noSense);
     const written = [];
     trace.rounds.forEach((round, i) => {
       const { drafted, accepted, token, kind, rows } = round;

@@ -45,7 +45,7 @@ function drawPositions({ made, kept }) {
 const timeline = { film: null, rounds: 0 };
 
 function drawTimeline(film, done, { draft, verify }) {
-  const total = film.seconds.at(-1) ?? 0;
+  const total = film.seconds.at(-1) || 1; // a run of no time has no width
   if (timeline.film !== film || timeline.rounds !== film.rounds.length) {
     Object.assign(timeline, { film, rounds: film.rounds.length });
     let [drafting, verifying] = ["", ""];
@@ -59,7 +59,7 @@ function drawTimeline(film, done, { draft, verify }) {
     part.drafting.setAttribute("d", drafting);
     part.verifying.setAttribute("d", verifying);
   }
-  part.coming.style.insetInlineStart = total ? `${(100 * (film.seconds[done - 1] ?? 0)) / total}%` : "0";
+  part.coming.style.insetInlineStart = `${(100 * (film.seconds[done - 1] ?? 0)) / total}%`;
   say(part.draftTime, done ? words.drafting(draft.toFixed(2)) : "");
   say(part.verifyTime, done ? words.verifying(verify.toFixed(2)) : "");
   part.charts.hidden = film.rounds.length === 0;

@@ -54,7 +54,7 @@ function stepDraft(piece) {
     choice.replaceChildren(go);
     go.focus();
   };
-  piece.append(text, draft, choice, result);
+  piece.append(make("p", "note", words.learn.asked(film.trace)), text, draft, choice, result);
   ask();
 }
 
@@ -74,20 +74,24 @@ function stepVerify(piece) {
     rows(film, first);
   };
   const rows = (film, index) => {
-    const { drafted, rows, accepted } = film.rounds[index];
+    const { drafted, rows, accepted, kind } = film.rounds[index];
+    const states = film.tokens(index, Infinity).map(([, state]) => state);
+    if (kind === "correction") states.length = accepted + 1; // the correction is the row of the wrong guess
     const head = make("tr", "", ...words.learn.rowHeads.map((text) => make("th", "", text)));
     const body = rows.map(({ top: [best] }, i) => {
-      const state = i < accepted ? "accepted" : i > accepted ? "unread" : i < drafted.length ? "rejected" : "";
+      const state = states[i] ?? "unread"; // after a wrong guess, or the end of the text
       const guess = drafted[i] ? readable(drafted[i].text) : "–";
-      const verdict = state ? `${GLYPHS[state]} ${words.state[state]}` : `${GLYPHS.bonus} ${words.learn.ownToken}`;
-      const choice = make("td", i <= accepted ? "this" : "", readable(best.text));
+      const own = i === drafted.length && state !== "unread";
+      const verdict = `${GLYPHS[state]} ${own ? words.learn.ownToken : words.state[state]}`;
+      const choice = make("td", state === "unread" ? "" : "this", readable(best.text));
       return make("tr", "", make("td", "", guess), choice, make("td", "", verdict));
     });
     const caption = make("caption", "", words.learn.onePassRows(index + 1, rows.length));
     table.replaceChildren(make("table", "bars rows", caption, make("thead", "", head), make("tbody", "", ...body)));
   };
   const options = names.map((name) => ({ label: [words.lane[name]] }));
-  piece.append(radios(words.learn.drafter, options, 0, (i) => draw(names[i])), passes, result, table);
+  const asked = make("p", "note", words.learn.asked(runs.plain.trace));
+  piece.append(asked, radios(words.learn.drafter, options, 0, (i) => draw(names[i])), passes, result, table);
   draw("mtp");
 }
 

@@ -10,8 +10,8 @@ WORDS.en.learn = {
   steps: [
     {
       title: "One token per pass",
-      text: ({ weights, pass }) =>
-        `A language model looks at the text so far and gives every token that it knows a chance to be next. The likeliest one is written, and the model reads again. Each token costs one pass, and each pass reads all ${weights} of the weights: ${pass} here, whatever the token.`,
+      text: ({ weights, pass, machine }) =>
+        `A language model looks at the text so far and gives every token that it knows a chance to be next. The likeliest one is written, and the model reads again. Each token costs one pass, and each pass reads all ${weights} of the weights, whatever the token: ${pass} on ${machine}, where all that you see here was recorded.`,
       task: "write the whole sentence. Count the passes, and look for tokens that you could have told beforehand.",
     },
     {
@@ -41,7 +41,7 @@ WORDS.en.learn = {
     {
       title: "How many guesses pay",
       text: ({ machine, step }) =>
-        `A guess costs ${step}, and more rows make a pass longer. Both were measured on ${machine}. A guess counts only if all guesses before it were right. So each further one brings less, and at some length it costs more than it brings.`,
+        `A guess costs ${step}, and more rows make a pass longer. Both were measured on ${machine}. A guess counts only if all guesses before it were right. So each further one tends to bring less. Where it brings less than it costs, it does not pay.`,
       task: "pull the chance down. Where does guessing stop paying, and when are no guesses best?",
     },
     {
@@ -101,7 +101,7 @@ WORDS.en.learn = {
   sides: ["As it should be", "With the bug"],
   endsHere: "■ ends here",
   firstDifference: "first difference:",
-  culprit: "The pass where it went wrong:",
+  culprit: "The pass where it shows:",
   faults: {
     end: {
       title: "A drafted end of text stops",
