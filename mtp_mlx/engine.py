@@ -65,14 +65,18 @@ class Engine:
         return self.follow(self.submit(request))
 
     def follow(self, job: Job) -> Iterator[dict[str, Any]]:
-        """What becomes of a job, until it is done, stopped or failed."""
+        """What becomes of a job, until it is done, stopped or failed.
+
+        The last news comes again while there is no newer one: whoever is gone is noticed only when told something.
+        """
+        news: dict[str, Any] = {"status": "starting"}
         try:
             while True:
                 try:
                     news = job.said.get(timeout=POLL_SECONDS)
                 except Empty:
-                    if (place := job.number - self._finished) > 0:
-                        yield {"status": "queued", "place": place}
+                    place = job.number - self._finished
+                    yield {"status": "queued", "place": place} if place > 0 else news
                     continue
                 yield news
                 if news["status"] in ("done", "stopped", "failed"):

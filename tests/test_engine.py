@@ -37,6 +37,22 @@ def test_from_loading_to_done(engine):
     assert any(n.get("pending") for n in news)  # a draft is seen before it is judged
 
 
+def test_whoever_waits_hears_something(tiny):
+    """Gradio notices that a tab is gone only when it has something to tell it."""
+    gate = threading.Event()
+
+    def load(*_):
+        gate.wait()
+        return Pipeline(tiny)
+
+    engine = Engine(load)
+    news = engine.run(ask())
+    assert [next(news)["status"] for _ in range(3)] == ["loading"] * 3  # one of them told, and told again
+    gate.set()
+    assert last(news)["status"] == "done"
+    engine.close()
+
+
 def test_it_can_be_followed_from_changing_threads(engine):
     """As Gradio does it: every step of the iterator on another thread."""
     news, seen = engine.run(ask()), []

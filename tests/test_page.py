@@ -232,6 +232,13 @@ def test_a_closed_tab_frees_the_model(stage: Callable[..., Tab], script: Script)
     waiting.wait("running")
 
 
+def test_more_tabs_than_a_browser_has_connections(stage: Callable[..., Tab]):
+    """Six for a host; a tab that does nothing keeps none."""
+    first, *_ = [stage() for _ in range(7)]
+    first.page.bring_to_front()
+    assert first.run("abcd")["status"] == "done"
+
+
 def test_stop_while_waiting_answers_at_once(stage: Callable[..., Tab], script: Script):
     script.gate.clear()
     stage().run("abcd", until=("running",))

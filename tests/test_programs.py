@@ -79,10 +79,17 @@ def test_a_program_that_is_killed_stops_its_run_and_frees_the_model(
     client: Client, theatre: tuple[Script, str], script: Script
 ):
     script.gate.clear()
-    code = "import sys, gradio_client as g; g.Client(sys.argv[1], verbose=False).predict('ab', api_name='/run')"
+    code = """
+import sys
+from gradio_client import Client
+for news in Client(sys.argv[1], verbose=False).submit("ab", api_name="/run"):
+    print(news["status"], flush=True)
+"""
     environment = os.environ | {"GRADIO_ANALYTICS_ENABLED": "False"}
-    program = subprocess.Popen([sys.executable, "-c", code, theatre[1]], env=environment)
-    assert script.started.wait(60)
+    words = [sys.executable, "-c", code, theatre[1]]
+    program = subprocess.Popen(words, env=environment, stdout=subprocess.PIPE, text=True)
+    assert program.stdout is not None
+    assert "running\n" in program.stdout  # it is told so while it runs
     script.started.clear()
     waiting = client.submit("cd", api_name="/run")
     program.kill()

@@ -219,7 +219,7 @@ def build(engine: Engine, *, has_head: bool) -> gr.Blocks:
     without = {"mtp": not has_head, "auto": not has_head, "standalone": not weights.STANDALONE.is_dir()}
     offered = [name for name in EN.drafters if not without.get(name)]
     with gr.Blocks(title=TITLE, analytics_enabled=False) as page:
-        stop_programs = add_endpoints(engine)  # first: the names of the page's own events give way
+        add_endpoints(engine)  # first: the names of the page's own events give way
         with gr.Row(elem_id="top"):
             intro = gr.Markdown(EN.intro, elem_id="intro")
             language = gr.Radio(
@@ -314,8 +314,6 @@ def build(engine: Engine, *, has_head: bool) -> gr.Blocks:
                 **QUIET,
             )
         stop.click(desk.stop, queue=False, **QUIET)
-        page.unload(desk.stop)
-        page.unload(stop_programs)
     return page
 
 

@@ -1,38 +1,26 @@
 """The same runs for programs, through ``gradio_client``: /run and /stats, typed and documented."""
 
 # No postponed annotations here: Gradio reads the types of the endpoints from them.
-from collections import deque
-from collections.abc import Callable
+from collections.abc import Iterator
 from typing import Any, Literal
 
 import gradio as gr
 
-from mtp_mlx.engine import Engine, Job
+from mtp_mlx.engine import Engine
 from mtp_mlx.request import DRAFT_LENGTH, Request
 
 TaskName = Literal["proofread", "summarize"]
 DrafterName = Literal["mtp", "auto", "standalone", "lookup", "plain"]
 
 
-def add_endpoints(engine: Engine) -> Callable[[gr.Request], None]:
-    """Add them to the page that is being built; return what stops the runs of a program that is gone."""
-    jobs: list[tuple[str | None, Job]] = []  # with the session of each
+def add_endpoints(engine: Engine) -> None:
+    """Add them to the page that is being built.
 
-    def finished(request: Request, session: gr.Request) -> dict[str, Any]:
-        mine = (session.session_hash, engine.submit(request))
-        jobs.append(mine)
-        try:
-            return deque(engine.follow(mine[1]), maxlen=1).pop()
-        finally:
-            jobs.remove(mine)
-
-    def stop(session: gr.Request) -> None:
-        for owner, job in list(jobs):
-            if owner == session.session_hash:
-                job.cancelled.set()
+    Both tell what they have until the run is over, also where a program only waits for the end: Gradio notices that it
+    is gone when there is something to tell, closes the iterator, and so frees the model.
+    """
 
     def run(
-        session: gr.Request,
         text: str,
         task: TaskName = "proofread",
         drafter: DrafterName = "mtp",
@@ -40,7 +28,7 @@ def add_endpoints(engine: Engine) -> Callable[[gr.Request], None]:
         max_tokens: int | None = None,
         profile: str = "none",
         inspect: bool = False,
-    ) -> dict[str, Any]:
+    ) -> Iterator[dict[str, Any]]:
         """Run a task on a text and return its whole trace, what `mtp-mlx run --json` prints.
 
         Args:
@@ -56,17 +44,17 @@ def add_endpoints(engine: Engine) -> Callable[[gr.Request], None]:
             The trace: text, token_ids, rounds, stats and more.
         """
         options = {"draft_length": draft_length, "max_tokens": max_tokens, "profile": profile, "inspect": inspect}
-        return _trace(lambda wanted: finished(wanted, session), task, text, drafter, options)
+        for news in _told(engine, task, text, drafter, options):
+            yield news if "stats" in news and news["status"] != "running" else {"status": news["status"]}
 
     def stats(
-        session: gr.Request,
         text: str,
         task: TaskName = "proofread",
         drafter: DrafterName = "mtp",
         draft_length: int = DRAFT_LENGTH,
         max_tokens: int | None = None,
         profile: str = "none",
-    ) -> dict[str, Any]:
+    ) -> Iterator[dict[str, Any]]:
         """Run a task on a text and return only its numbers.
 
         Args:
@@ -81,17 +69,16 @@ def add_endpoints(engine: Engine) -> Callable[[gr.Request], None]:
             The numbers: rounds, tokens, drafted, accepted, additional_per_pass, acceptance_rate, seconds and more.
         """
         options = {"draft_length": draft_length, "max_tokens": max_tokens, "profile": profile}
-        return _trace(lambda wanted: finished(wanted, session), task, text, drafter, options)["stats"]
+        for news in _told(engine, task, text, drafter, options):
+            yield news.get("stats", {})
 
     for endpoint in (run, stats):
+        endpoint.__annotations__["return"] = dict[str, Any]  # Gradio tells programs of one answer, not of an iterator
         gr.api(endpoint, api_name=endpoint.__name__, concurrency_limit=None)  # pyright: ignore[reportPrivateImportUsage] (the engine queues)
-    return stop
 
 
-def _trace(
-    finished: Callable[[Request], dict[str, Any]], task: str, text: str, drafter: str, options: dict[str, Any]
-) -> dict[str, Any]:
-    """The trace of a run when it is over.
+def _told(engine: Engine, task: str, text: str, drafter: str, options: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """All that becomes of a run.
 
     Raises:
         gr.Error: it failed, or the request makes no sense; a program gets the line that says why.
@@ -100,7 +87,7 @@ def _trace(
         request = Request(task, text, drafter=drafter, **options)
     except (ValueError, TypeError) as error:
         raise gr.Error(str(error), print_exception=False) from error
-    news = finished(request)
-    if news["status"] == "failed":
-        raise gr.Error(news["message"], print_exception=False)
-    return news
+    for news in engine.run(request):
+        if news["status"] == "failed":
+            raise gr.Error(news["message"], print_exception=False)
+        yield news
