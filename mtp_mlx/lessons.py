@@ -1,4 +1,4 @@
-"""What the page teaches with, recorded from the real model; ``main`` writes it to assets/, after ``blas.load``."""
+"""What the page teaches with, recorded from the real model: mtp-mlx lessons."""
 
 from __future__ import annotations
 
@@ -129,11 +129,8 @@ def lessons(pipeline: Pipeline, *, seconds: float = SECONDS) -> dict[str, Any]:
     }
 
 
-def main() -> None:
-    """Record everything anew.
-
-    python -c "from mtp_mlx import blas; blas.load(); from mtp_mlx import lessons; lessons.main()"
-    """
+def record() -> None:
+    """Write everything anew to assets/."""
     pipeline = pipelines.load()
     for old in (ASSETS / "traces").glob("*.json"):
         old.unlink()

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import accumulate
 from operator import mul
-from time import perf_counter
 
 import mlx.core as mx
 
 from mtp_mlx.backbone import Backbone
 from mtp_mlx.batched import forward
-from mtp_mlx.costs import Costs
+from mtp_mlx.costs import DRAFT, Costs, fastest
 from mtp_mlx.drafters.together import Text, Together
 from mtp_mlx.slots import Slots
 
@@ -33,8 +32,7 @@ def measure(
 ) -> Costs:
     """Time passes of each width and drafts over ``size`` texts, in turns.
 
-    The fastest of each counts: what else the machine does only ever adds time. The widest passes, which take
-    longest and pay last, are timed only twice.
+    The widest passes, which take longest and pay last, are timed only twice.
     """
     kv = Slots(len(backbone.model.layers), size=size, capacity=capacity)
     mx.eval(forward(backbone, [[0]] * size, kv, width=max(widths)))  # makes the buffers, and warms up
@@ -43,18 +41,10 @@ def measure(
     texts = [Text(slot, [0] * (capacity // 2 + 1), STEPS + 1, hidden) for slot in range(size)]
     for slot, text in enumerate(texts):
         drafters.start(slot, text)
-    best = dict.fromkeys((0, *widths), float("inf"))  # 0: the draft
-    for turn in range(turns):
-        for width in best:
-            if turn > 1 and width > NARROW:
-                continue
-            started = perf_counter()
-            if width == 0:
-                drafters.draft(texts, kv, STEPS)
-            else:
-                mx.eval(forward(backbone, [[0]] * size, kv, width=width))
-            best[width] = min(best[width], perf_counter() - started)
-    return Costs({width: best[width] for width in widths}, best[0] / STEPS)
+    ways: dict[int, Callable[[], object]] = {DRAFT: lambda: drafters.draft(texts, kv, STEPS)}
+    ways |= {width: lambda width=width: mx.eval(forward(backbone, [[0]] * size, kv, width=width)) for width in widths}
+    best = fastest(ways, ([way for way in ways if turn < 2 or way <= NARROW] for turn in range(turns)))
+    return Costs({width: best[width] for width in widths}, best[DRAFT] / STEPS)
 
 
 def best_width(costs: Costs, chances: Sequence[float]) -> int:

@@ -12,7 +12,8 @@ from types import SimpleNamespace
 import pytest
 
 from mtp_mlx import blas, weights
-from mtp_mlx.cli import main, parser
+from mtp_mlx.cli import main
+from mtp_mlx.options import parser
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -263,7 +264,7 @@ def test_doctor_is_well_on_the_shipped_weights(capfd):
 
 
 def test_module_and_help_work_without_loading_mlx():
-    script = "import sys; from mtp_mlx.cli import parser; parser().format_help(); print('mlx.core' in sys.modules)"
+    script = "import sys; from mtp_mlx.options import parser; parser().format_help(); print('mlx.core' in sys.modules)"
     out = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
     assert out.strip() == "False"
     environment = os.environ | {"OPENBLAS_NUM_THREADS": "1"}

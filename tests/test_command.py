@@ -171,12 +171,17 @@ def words(tiny, source, output):
     return ["batch", "proofread", str(source), str(output), "--backbone", str(tiny.path), *QUICK, "--no-timings"]
 
 
+def until(condition):
+    """Look every few milliseconds: what another process does to a file can be told in no other way."""
+    while not condition():
+        time.sleep(0.005)
+
+
 def wait_for_rows(alive, output):
     """Until a row is recorded, or the run has ended."""
     journal = output.with_name(f"{output.name}.partial") / "rows-0.jsonl"
     size = journal.stat().st_size if journal.exists() else 0
-    while alive() and not (journal.exists() and journal.stat().st_size > size):
-        time.sleep(0.005)
+    until(lambda: not alive() or (journal.exists() and journal.stat().st_size > size))
 
 
 def test_the_first_interrupt_finishes_the_row_in_hand(tiny, tmp_path):
@@ -241,7 +246,7 @@ def again_and_again(words, output, kills, *, pause):
         if kill := died < kills:
             if draw.random() < 0.9:
                 wait_for_rows(process.is_alive, output)
-            time.sleep(draw.expovariate(1 / pause))
+            time.sleep(draw.expovariate(1 / pause))  # the moment is the point: anything may be going on
             process.kill()
         process.join()
         died += process.exitcode == -signal.SIGKILL
@@ -288,13 +293,11 @@ def test_several_processes_make_one_output(tiny, run, tmp_path):
         for rank in range(2)
     ]
     journals = [tmp_path / "out.jsonl.partial" / f"rows-{rank}.jsonl" for rank in range(2)]
-    while not all(journal.exists() and journal.stat().st_size for journal in journals):
-        assert ranks[0].poll() is None
-        time.sleep(0.005)
+    until(lambda: ranks[0].poll() is not None or all(j.exists() and j.stat().st_size for j in journals))
+    assert ranks[0].poll() is None
     ranks[1].kill()
     size = journals[0].stat().st_size
-    while ranks[0].poll() is None and journals[0].stat().st_size == size:  # the other goes on
-        time.sleep(0.005)
+    until(lambda: ranks[0].poll() is not None or journals[0].stat().st_size > size)  # the other goes on
     ranks[0].kill()  # as the launcher does
     for rank in ranks:
         rank.wait()

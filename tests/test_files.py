@@ -33,7 +33,7 @@ def answer(texts):
     texts = iter(texts)
     while hand := list(islice(texts, 4)):
         for number, text in reversed(hand):
-            time.sleep(0.001)
+            time.sleep(0.001)  # the work, so that a kill falls into it
             yield number, {"text": text.upper(), "tokens": number}
 
 job = Job(Source(Path(sys.argv[1]), "jsonl"), Path(sys.argv[2]), about={})

@@ -39,7 +39,7 @@ ORDER = [
     *("batch.pace", "batch.answers", "batch", "batch.streams", "batch.rows", "batch.journal", "batch.files"),
     *("batch.progress", "batch.command", "batch.curve"),
     *("ui", "ui.words", "ui.programs", "ui.page", "ui.serve"),
-    *("cli", "__main__"),
+    *("options", "cli", "__main__"),
 ]
 RANK = {name if name == "mtp_mlx" else f"mtp_mlx.{name}": rank for rank, name in enumerate(ORDER)}
 

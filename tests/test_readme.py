@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mtp_mlx.cli import parser
+from mtp_mlx.options import parser
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
