@@ -24,6 +24,16 @@ GENRES = (
     "Write two sentences about {} as a sports reporter would.",
     "Compare two opinions about {} in a few sentences.",
     "Describe {} in simple words.",
+    "Write five short sentences that a person who learns English might say about {}.",
+    "Write four text messages, one a line, that a person gets about {}. Begin each line with the sender's name.",
+    "Write a group chat of five short messages about {}. Begin each line with a name.",
+    "Write a short message to a neighbour about {}.",
+    "Write a short message to a teacher about {}.",
+    "Write a short news report of three sentences about {}.",
+    "Write down what four people said in a short meeting about {}. Begin each line with the speaker's name.",
+    "Write an essay of four sentences about {}. Begin with: I think",
+    "Write four sentences about {} in the past tense. Begin with: Yesterday I",
+    "Write a short voice mail about {}.",
 )
 
 _TOPICS = """
