@@ -25,10 +25,12 @@ from mlx_lm.models import llama  # noqa: E402
 from mlx_lm.tokenizer_utils import TokenizerWrapper  # noqa: E402
 from mlx_lm.tokenizer_utils import load as load_tokenizer  # noqa: E402
 
+from mtp_mlx import pipeline as pipelines  # noqa: E402
 from mtp_mlx import weights  # noqa: E402
 from mtp_mlx.backbone import Backbone, load_backbone  # noqa: E402
 from mtp_mlx.events import Round  # noqa: E402
 from mtp_mlx.head import HeadConfig, MTPHead, save_head  # noqa: E402
+from mtp_mlx.pipeline import Pipeline  # noqa: E402
 from mtp_mlx.standalone import Standalone, StandaloneConfig, save_standalone  # noqa: E402
 from mtp_mlx.training.features import extract  # noqa: E402
 from mtp_mlx.training.texts import generate, read_examples  # noqa: E402
@@ -61,6 +63,14 @@ TINY = llama.ModelArgs(
 def backbone() -> Backbone:
     """The shipped model. Read it, never change it."""
     return load_backbone(weights.BACKBONE)
+
+
+@pytest.fixture(scope="session")
+def shipped(backbone: Backbone) -> Pipeline:
+    """What is shipped, loaded as by default over the model that is there; it keeps its probes and prefixes."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pipelines, "load_backbone", lambda *_, **__: backbone)
+        return pipelines.load()
 
 
 @pytest.fixture(scope="session")
