@@ -38,6 +38,13 @@ from mtp_mlx.training.texts import generate, read_examples  # noqa: E402
 if TYPE_CHECKING:
     from playwright.sync_api import BrowserContext
 
+# Longest first: files are handed out in the order of collection, and the short ones fill up what is left.
+LONGEST = (
+    *("test_app", "test_decode", "test_page", "test_convert", "test_faults", "test_trainer", "test_command"),
+    *("test_everyone", "test_cli", "test_replay", "test_batched", "test_learn", "test_pipeline", "test_states"),
+    *("test_race", "test_acceptance", "test_bench", "test_blas", "test_kv", "test_standalone", "test_head"),
+)
+
 settings.register_profile("unhurried", deadline=None)  # a busy machine is not a failure
 settings.load_profile("unhurried")
 
@@ -57,6 +64,11 @@ TINY = llama.ModelArgs(
     max_position_embeddings=8192,
     tie_word_embeddings=True,
 )
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    rank = {name: place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: rank.get(item.path.stem, len(rank)))
 
 
 @pytest.fixture(scope="session")
