@@ -25,16 +25,25 @@ from mlx_lm.models import llama  # noqa: E402
 from mlx_lm.tokenizer_utils import TokenizerWrapper  # noqa: E402
 from mlx_lm.tokenizer_utils import load as load_tokenizer  # noqa: E402
 
+from mtp_mlx import pipeline as pipelines  # noqa: E402
 from mtp_mlx import weights  # noqa: E402
 from mtp_mlx.backbone import Backbone, load_backbone  # noqa: E402
 from mtp_mlx.events import Round  # noqa: E402
 from mtp_mlx.head import HeadConfig, MTPHead, save_head  # noqa: E402
+from mtp_mlx.pipeline import Pipeline  # noqa: E402
 from mtp_mlx.standalone import Standalone, StandaloneConfig, save_standalone  # noqa: E402
 from mtp_mlx.training.features import extract  # noqa: E402
 from mtp_mlx.training.texts import generate, read_examples  # noqa: E402
 
 if TYPE_CHECKING:
     from playwright.sync_api import BrowserContext
+
+# Longest first: files are handed out in the order of collection, and the short ones fill up what is left.
+LONGEST = (
+    *("test_app", "test_decode", "test_page", "test_convert", "test_faults", "test_trainer", "test_command"),
+    *("test_everyone", "test_cli", "test_replay", "test_batched", "test_learn", "test_pipeline", "test_states"),
+    *("test_race", "test_acceptance", "test_bench", "test_blas", "test_kv", "test_standalone", "test_head"),
+)
 
 settings.register_profile("unhurried", deadline=None)  # a busy machine is not a failure
 settings.load_profile("unhurried")
@@ -57,10 +66,23 @@ TINY = llama.ModelArgs(
 )
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    rank = {name: place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: rank.get(item.path.stem, len(rank)))
+
+
 @pytest.fixture(scope="session")
 def backbone() -> Backbone:
     """The shipped model. Read it, never change it."""
     return load_backbone(weights.BACKBONE)
+
+
+@pytest.fixture(scope="session")
+def shipped(backbone: Backbone) -> Pipeline:
+    """What is shipped, loaded as by default over the model that is there; it keeps its probes and prefixes."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pipelines, "load_backbone", lambda *_, **__: backbone)
+        return pipelines.load()
 
 
 @pytest.fixture(scope="session")

@@ -71,7 +71,7 @@ def tab(browser: BrowserContext, app: App) -> Iterator[Tab]:
     tab = Tab(browser, app.address)
     tab.choose("Prompt lookup")
     yield tab
-    tab.page.close()
+    tab.close()
     assert tab.errors == []
 
 
@@ -82,7 +82,7 @@ def test_loading_and_running_ask_nothing_of_the_world(browser: BrowserContext, a
     assert (trace["status"], trace["draft_length"]) == ("done", 5)
     assert trace["drafter"] == ("mtp" if weights.HEAD.is_dir() else "lookup")
     tab.page.screenshot(path=shots("page.png"), full_page=True)  # the picture in the README
-    tab.page.close()
+    tab.close()
     assert tab.requests and all(url.startswith((app.address, "data:", "blob:")) for url in tab.requests)
     assert not app.asked_outside()
 
@@ -170,7 +170,7 @@ def test_stop_keeps_the_text_so_far_and_frees_the_model(tab: Tab):
     assert trace["status"] == "stopped" and "so far" in tab.part("status")
     assert 0 < trace["stats"]["tokens"] < trace["max_tokens"]
     assert tab.part("text") == trace["text"] != ""
-    assert tab.run(PROOFREAD.examples[0])["status"] == "done"
+    assert tab.run("helo")["status"] == "done"
 
 
 def test_two_tabs_queue_and_the_second_runs_when_the_first_is_stopped(tab: Tab, browser: BrowserContext, app: App):
@@ -181,7 +181,7 @@ def test_two_tabs_queue_and_the_second_runs_when_the_first_is_stopped(tab: Tab, 
     assert "one run is ahead" in other.part("status")
     tab.page.click("#stop")
     assert (tab.wait(*END)["status"], other.wait(*END)["status"]) == ("stopped", "done")
-    other.page.close()
+    other.close()
 
 
 def test_a_port_in_use_is_one_line_and_a_failure(app: App):
@@ -197,4 +197,4 @@ def test_ctrl_c_ends_it_at_once_whatever_it_does(browser: BrowserContext):
     tab.run(until=("loading", "running"))
     process.send_signal(signal.SIGINT)
     assert process.communicate(timeout=20) == ("", None) and process.returncode == 0
-    tab.page.close()
+    tab.close()

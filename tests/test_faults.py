@@ -15,11 +15,9 @@ from mtp_mlx.decode import plain
 from mtp_mlx.drafters.base import Context, Drafter
 from mtp_mlx.events import Draft, Event, Round
 from mtp_mlx.faults import FAULTS, Penalised, PenalisedByDrafts
-from mtp_mlx.head import load_head
 from mtp_mlx.lessons import ASSETS, CASES, pair
 from mtp_mlx.pipeline import Pipeline
 from mtp_mlx.trace import Trace
-from mtp_mlx.weights import HEAD
 
 RECORDED = json.loads((ASSETS / "lessons.json").read_text("utf-8"))["faults"]
 PROMPT = [*range(500, 520)]
@@ -77,14 +75,9 @@ def test_a_hasty_trace_breaks_the_characters_that_a_round_ends_inside_of(tiny: B
     assert shown[0] == text and "\ufffd" in shown[1] and "🎉" not in shown[1]
 
 
-@pytest.fixture(scope="module")
-def pipeline(backbone: Backbone) -> Pipeline:
-    return Pipeline(backbone, load_head(HEAD, backbone))
-
-
 @pytest.mark.parametrize(("case", "recorded"), list(zip(CASES, RECORDED, strict=True)), ids=FAULTS)
-def test_what_is_recorded_happens_again(pipeline: Pipeline, case: Any, recorded: dict[str, Any]):
-    again = pair(pipeline, case)
+def test_what_is_recorded_happens_again(shipped: Pipeline, case: Any, recorded: dict[str, Any]):
+    again = pair(shipped, case)
     right, wrong = again["right"], again["wrong"]
     assert (right["token_ids"], right["text"]) != (wrong["token_ids"], wrong["text"])
     if mx.default_device() == mx.Device(mx.cpu):  # elsewhere the weights are of another type, and near-ties another's

@@ -45,7 +45,7 @@ def tab(address: str, browser: BrowserContext) -> Iterator[Tab]:
     tab = Tab(browser, address)
     tab.page.get_by_role("tab", name="Learn").click()
     yield tab
-    tab.page.close()
+    tab.close()
     assert tab.errors == [] and tab.dialogs == []
     assert all(url.startswith((address, "data:", "blob:")) for url in tab.requests)
 

@@ -47,9 +47,8 @@ def test_plain_lookup_and_mtp_write_the_same(tiny):
     )
 
 
-def test_every_shipped_drafter_writes_the_models_text_in_fewer_passes():
+def test_every_shipped_drafter_writes_the_models_text_in_fewer_passes(shipped):
     """The promise: the same ids as plain decode, and well under one pass a token with the head."""
-    shipped = pipelines.load()
     request = Request("proofread", PROOFREAD.examples[3], draft_length=7)
     runs = {name: finish(shipped, replace(request, drafter=name))[0] for name in ("mtp", "auto", "standalone")}
     wanted = finish(shipped, replace(request, drafter="plain", draft_length=0))[0]
@@ -70,10 +69,10 @@ def test_one_text_leaves_nothing_behind_for_the_next(tiny):
     assert [r["drafted"] for r in again.rounds] == [r["drafted"] for r in fresh.rounds]
 
 
-def test_streamed_text_is_the_decoded_ids(backbone):
-    trace, text = finish(Pipeline(backbone), Request("proofread", PROOFREAD.examples[0], drafter="lookup"))
-    ids = [i for i in trace.token_ids if i not in backbone.eos]
-    assert text == trace.text == backbone.tokenizer.decode(ids)
+def test_streamed_text_is_the_decoded_ids(shipped):
+    trace, text = finish(shipped, Request("proofread", PROOFREAD.examples[0], drafter="lookup"))
+    ids = [i for i in trace.token_ids if i not in shipped.backbone.eos]
+    assert text == trace.text == shipped.backbone.tokenizer.decode(ids)
     assert trace.finish == "end"
     assert "yesterday and bought three apples" in text
 

@@ -46,7 +46,7 @@ def test_loading_shows_its_stage_and_the_bytes(script: Script, browser: BrowserC
     script.gate.set()
     tab.wait("done")
     expect(bar).to_be_hidden()
-    tab.page.close()
+    tab.close()
     blocks.close(verbose=False)
     engine.close()
 

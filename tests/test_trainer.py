@@ -105,7 +105,7 @@ from mtp_mlx.training.recipe import Recipe
 from mtp_mlx.training.trainer import Trainer
 from mtp_mlx.training.unroll import HeadStudent
 model, features, out = load_backbone(Path(sys.argv[1])), Path(sys.argv[2]), Path(sys.argv[3])
-examples = read_features(features, held_back=False)
+examples = read_features(features, held_back=False)[:8]
 recipe = Recipe(kv_layers=(1, 3), draft_vocab=256, epochs=1, unroll=2, anchors=64, learning_rate=3e-3)
 trainer = Trainer(HeadStudent(model, recipe, examples), examples, out / "run")
 assert trainer.world.size() == 2

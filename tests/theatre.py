@@ -6,6 +6,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from time import sleep
 from typing import Any, cast
 
@@ -118,15 +119,25 @@ class Script:
             )
 
 
-@pytest.fixture(scope="module")
-def theatre() -> Iterator[tuple[Script, str]]:
-    """A script and the address where it is played."""
+@cache
+def opened(config: pytest.Config) -> tuple[Script, str]:
+    """A script and the address where it is played until the tests are over; files that need one share it."""
     script = Script()
     engine = Engine(lambda *_: cast(Pipeline, script))
     blocks = pages.build(engine, has_head=True)
-    yield script, serve.launch(blocks, "127.0.0.1", free_port())
-    blocks.close(verbose=False)
-    engine.close()
+
+    def close() -> None:
+        blocks.close(verbose=False)
+        engine.close()
+
+    config.add_cleanup(close)
+    return script, serve.launch(blocks, "127.0.0.1", free_port())
+
+
+@pytest.fixture(scope="module")
+def theatre(pytestconfig: pytest.Config) -> tuple[Script, str]:
+    """A script and the address where it is played."""
+    return opened(pytestconfig)
 
 
 @pytest.fixture
@@ -149,5 +160,5 @@ def stage(script: Script, theatre: tuple[Script, str], browser: BrowserContext) 
 
     yield open_tab
     for tab in tabs:
-        tab.page.close()
+        tab.close()
         assert tab.errors == [] and tab.dialogs == []
