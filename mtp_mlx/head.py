@@ -12,7 +12,7 @@ import mlx.nn as nn
 from mlx.utils import tree_flatten
 from mlx_lm.models.rope_utils import initialize_rope
 
-from mtp_mlx import bound
+from mtp_mlx import bound, powers
 from mtp_mlx.tasks import TASKS
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ class QueryAttention(nn.Module):
         """x (batch, rows, dim), keys and values (batch, kv_heads, n, head_dim) → (batch, rows, dim)."""
         batch, rows, _ = x.shape
         queries = self.queries(x, offset=offset)
-        out = mx.fast.scaled_dot_product_attention(queries, keys, values, scale=self.scale, mask=mask)
+        out = powers.attend(queries, keys, values, scale=self.scale, mask=mask)
         return self.o_proj(out.transpose(0, 2, 1, 3).reshape(batch, rows, -1))
 
     def queries(self, x: mx.array, *, offset: int | mx.array) -> mx.array:
@@ -136,7 +136,7 @@ class HeadLayer(nn.Module):
     ) -> mx.array:
         x = x + self.self_attn(self.input_layernorm(x), keys, values, offset=offset, mask=mask)
         h = self.post_attention_layernorm(x)
-        return x + self.down_proj(nn.silu(self.gate_proj(h)) * self.up_proj(h))
+        return x + self.down_proj(powers.gated(self.gate_proj(h), self.up_proj(h)))
 
 
 class MTPHead(nn.Module):
