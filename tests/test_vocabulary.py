@@ -109,10 +109,11 @@ def test_many_texts_get_what_each_would_get_alone(name, request):
 
 def test_an_id_of_the_text_alone_is_found_among_many(centroids):
     """Its own row of the output matrix is the state: no other id is as near."""
-    text = copy(centroids)
+    text, other = copy(centroids), copy(centroids)
     text.start(NOWHERE)
+    other.start([])
     y = 1e4 * centroids.backbone.output_rows(mx.array(NOWHERE[:1]))  # (1, dim)
-    ids, probabilities = centroids.best_of(mx.concatenate([y, y]), [text, None])
+    ids, probabilities = centroids.best_of(mx.concatenate([y, y]), [text, other])
     assert int(ids[0]) == NOWHERE[0] != int(ids[1])
     assert float(probabilities[0]) > 0.9
 
