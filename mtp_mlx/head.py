@@ -102,7 +102,7 @@ class QueryAttention(nn.Module):
         """x (batch, rows, dim), keys and values (batch, kv_heads, n, head_dim) → (batch, rows, dim)."""
         batch, rows, _ = x.shape
         queries = self.queries(x, offset=offset)
-        out = powers.attend(queries, keys, values, scale=self.scale, mask=mask)
+        out = mx.fast.scaled_dot_product_attention(queries, keys, values, scale=self.scale, mask=mask)
         return self.o_proj(out.transpose(0, 2, 1, 3).reshape(batch, rows, -1))
 
     def queries(self, x: mx.array, *, offset: int | mx.array) -> mx.array:

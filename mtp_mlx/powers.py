@@ -36,13 +36,6 @@ def slow_exponentials() -> bool:
     return sys.platform == "linux" and mx.default_device() == mx.Device(mx.cpu)
 
 
-def attend(queries: mx.array, keys: mx.array, values: mx.array, *, scale: float, mask: mx.array | None) -> mx.array:
-    """Softmax attention, the way that is faster here; shapes as in ``attention``."""
-    if slow_exponentials():
-        return attention(queries, keys, values, None, scale, mask)
-    return mx.fast.scaled_dot_product_attention(queries, keys, values, scale=scale, mask=mask)
-
-
 def gated(gate: mx.array, x: mx.array) -> mx.array:
     """silu(gate) · x, the way that is faster here."""
     return swiglu(gate, x) if slow_exponentials() else nn.silu(gate) * x

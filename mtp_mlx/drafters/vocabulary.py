@@ -27,16 +27,11 @@ class DraftVocabulary:
     def __init__(self, ids: mx.array, backbone: Backbone):
         """``ids``: (n,) int32."""
         self.backbone = backbone
-        self.fixed = ids
+        self.fixed = self.ids = ids
         self._own, self._own_rows = mx.array([], mx.int32), None
         self._known = set(np.array(ids).tolist())
         self._rows = backbone.output_rows(ids)  # (n, dim)
         mx.eval(self._rows)
-
-    @property
-    def ids(self) -> mx.array:
-        """(n,) the ids that are always candidates: the fixed ones and the text's own."""
-        return mx.concatenate([self.fixed, self._own])
 
     @property
     def nbytes(self) -> int:
@@ -52,14 +47,13 @@ class DraftVocabulary:
         """A new text begins with these tokens."""
         own = sorted(set(tokens) - self._known)
         self._own = mx.array(own, mx.int32)
+        self.ids = mx.concatenate([self.fixed, self._own])  # (n,): always candidates
         self._own_rows = self.backbone.output_rows(self._own) if own else None  # (own, dim)
 
     def candidates(self, y: mx.array) -> tuple[mx.array, mx.array]:
         """(dim,) → the ids that may follow, (n,), and their logits, (n,)."""
-        ids, logits = (part[0] for part in self._shared(y[None], [self]))
-        if self._own_rows is None:
-            return ids, logits
-        return mx.concatenate([ids, self._own]), mx.concatenate([logits, y @ self._own_rows.T])
+        logits = y @ self._rows.T
+        return self.ids, logits if self._own_rows is None else mx.concatenate([logits, y @ self._own_rows.T])
 
     def best(self, y: mx.array) -> tuple[mx.array, mx.array]:
         """(dim,) → the most probable id, (1,), and its probability, ()."""
@@ -132,18 +126,27 @@ class CentroidVocabulary(DraftVocabulary):
         own = np.isin(np.array(self._cluster_ids), list(tokens))  # are candidates already
         self._taken = mx.array(np.where(own, -np.inf, 0).astype(np.float32))  # (clusters, CLUSTER)
 
+    def candidates(self, y: mx.array) -> tuple[mx.array, mx.array]:
+        ids, logits = super().candidates(y)
+        near = self._near(y)
+        others = self._clusters[near] @ y + self._taken[near]  # (nearest, CLUSTER): of one text, gathering is faster
+        return mx.concatenate([ids, self._cluster_ids[near].flatten()]), mx.concatenate([logits, others.flatten()])
+
     def _shared(self, y: mx.array, texts: Sequence[Any]) -> tuple[mx.array, mx.array]:
         ids, logits = super()._shared(y, texts)
-        nearest = min(NEAREST, len(self._clusters))
-        near = mx.argpartition(-(y @ self._centroids.T), nearest - 1, axis=-1)[:, :nearest]  # (texts, nearest)
-        row = mx.arange(len(texts))[:, None]
-        columns = self._clusters.swapaxes(1, 2)  # (clusters, dim, CLUSTER): multiplied where they are, not gathered
+        near, row = self._near(y), mx.arange(len(texts))[:, None]
+        columns = self._clusters.swapaxes(1, 2)  # (clusters, dim, CLUSTER): multiplied where they are
         others = mx.gather_mm(y[:, None], columns, row, near).squeeze(2)  # (texts, nearest, CLUSTER)
         others = others + mx.stack([text._taken for text in texts])[row, near]
         return (
             mx.concatenate([ids, self._cluster_ids[near].flatten(1)], axis=1),
             mx.concatenate([logits, others.flatten(1)], axis=1),
         )
+
+    def _near(self, y: mx.array) -> mx.array:
+        """(..., dim) → the clusters whose ids are candidates, (..., nearest)."""
+        nearest = min(NEAREST, len(self._clusters))
+        return mx.argpartition(-(y @ self._centroids.T), nearest - 1, axis=-1)[..., :nearest]
 
 
 def make_vocabulary(ids: mx.array, backbone: Backbone, *, frequent: int | None) -> DraftVocabulary:
