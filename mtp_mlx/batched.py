@@ -17,7 +17,7 @@ from mtp_mlx.events import Done, Event, Prefilled, Round
 from mtp_mlx.request import check_numbers
 from mtp_mlx.slots import Slots
 
-CHUNK = 32  # rows of each text in a pass of the prefill
+CHUNK = 16  # rows of each text in a pass of the prefill: half of a chunk is empty at the end of each prompt
 SMALLEST = 128  # rows of the smallest KV capacity; the next ones have half as many more, twice as many, and so on
 AHEAD = 64  # texts that are read ahead, so that those of one capacity come together
 
@@ -111,42 +111,63 @@ class _Batch:
         self.prefix = len(prefix)
         self.staged.share(shared)
         self.texts: list[Text | None] = [None] * slots
-        self.ready: list[tuple[int, Text]] = []  # prefilled: the place in ``staged``, and the text
+        self.staging: list[Text | None] = [None] * slots  # whose prompts are in ``staged``, or will be
+        self.seconds = [0.0] * slots  # of prefill, for each of these
+        self.ready: list[int] = []  # places in ``staged`` where a prompt is whole
 
     def run(self, waiting: _Waiting, *, width: int, draft_length: int, stopping: Callable[[], bool]) -> Told:
         """Rounds until no text of this capacity is left."""
         while True:
             yield from waiting.fill()
             for slot in (slot for slot, text in enumerate(self.texts) if text is None):
-                if not self.ready and not stopping():
-                    yield from self._prefill(waiting.take(self.kv.capacity, self.kv.size))
+                if not stopping():
+                    self._stage(waiting)
+                while not self.ready and any(self.staging) and not stopping():
+                    yield from self._prefill()
                 if self.ready:
-                    source, text = self.ready.pop(0)
-                    self.kv.copy(slot, self.staged, source)
-                    self.drafters.start(slot, text)
-                    self.texts[slot] = text
+                    self._join(slot, self.ready.pop(0))
             if not any(self.texts):
                 return
             yield from self._round(width, draft_length)
 
-    def _prefill(self, texts: Sequence[Text]) -> Told:
-        """Put prompts but for their last tokens into ``staged``, in passes of CHUNK rows for each slot."""
-        started = perf_counter()
-        self.staged.lengths = [self.prefix] * self.staged.size
-        ids = [text.tokens[self.prefix : -1] for text in texts]
-        for text in texts:
+    def _stage(self, waiting: _Waiting) -> None:
+        """Let texts wait in the free places of ``staged``, with the prefix that they begin with."""
+        free = [place for place, text in enumerate(self.staging) if text is None]
+        lengths = [*self.staged.lengths]
+        for place, text in zip(free, waiting.take(self.kv.capacity, len(free)), strict=False):
+            self.staging[place], self.seconds[place] = text, 0.0
             text.hidden = self.state
-        for start in range(0, max(map(len, ids), default=0), CHUNK):
-            parts = [row[start : start + CHUNK] for row in ids]
+            lengths[place] = self.prefix
+        self.staged.lengths = lengths
+
+    def _join(self, slot: int, place: int) -> None:
+        """Take a text whose prompt is whole into the rounds."""
+        text = self.staging[place]
+        assert text is not None
+        self.kv.copy(slot, self.staged, place)
+        self.drafters.start(slot, text)
+        self.texts[slot], self.staging[place] = text, None
+
+    def _prefill(self) -> Told:
+        """One pass: the next CHUNK ids of every prompt in ``staged``, but for the last one of each."""
+        started = perf_counter()
+        texts = [(place, text) for place, text in enumerate(self.staging) if text is not None]
+        parts: list[list[int]] = [[] for _ in self.staging]
+        for place, text in texts:
+            parts[place] = text.tokens[self.staged.lengths[place] : -1][:CHUNK]
+        if any(parts):
             hidden = states(self.backbone, parts, self.staged, width=CHUNK)
-            for slot, (text, part) in enumerate(zip(texts, parts, strict=True)):
-                if part:
-                    text.hidden = hidden[slot, len(part) - 1]
+            for place, text in texts:
+                if parts[place]:
+                    text.hidden = hidden[place, len(parts[place]) - 1]
             self.staged.commit([len(part) for part in parts])
-            mx.eval([text.hidden for text in texts], [self.staged.view(i) for i in range(len(self.staged.layers))])
-        self.ready += enumerate(texts)
-        for text in texts:
-            yield text.key, Prefilled(len(text.tokens), (perf_counter() - started) / len(texts))
+            mx.eval([text.hidden for _, text in texts], [self.staged.view(i) for i in range(len(self.staged.layers))])
+        share = (perf_counter() - started) / len(texts)  # a text's part of the pass
+        for place, text in texts:
+            self.seconds[place] += share
+            if self.staged.lengths[place] == len(text.tokens) - 1:
+                self.ready.append(place)
+                yield text.key, Prefilled(len(text.tokens), self.seconds[place])
 
     def _round(self, width: int, draft_length: int) -> Told:
         """Draft for all, verify all in one pass, and let each text accept what is its own."""

@@ -17,7 +17,7 @@ WIDTHS = (1, 2, 3, 4, 5, 6, 8)
 CONTEXT = 192  # committed tokens while measuring
 STEPS = 4  # of the draft that is timed
 DRAFT = 0  # among the widths that are timed
-BETTER = 1.1  # how much faster than the usual width another one must promise to be
+BETTER = 1.05  # how much faster than the usual width another one must promise to be
 
 
 @dataclass(frozen=True)
@@ -44,14 +44,15 @@ class Costs:
         """``usual``, unless another of the measured widths promises to be ``BETTER`` times as fast.
 
         One row is plain decode. Texts of two widths can differ in near-ties, so a width that is hardly faster is not
-        worth a text that depends on a timing.
+        worth a text that depends on a timing; but no width is kept that promises less than plain decode.
         """
 
         def fastest(width: int) -> float:
             return self.rate(chances, width=width, length=self.best_length(chances, width=width, most=width - 1))
 
         best = max(self.passes, key=fastest)
-        return best if fastest(best) > BETTER * fastest(usual) else usual
+        kept = max(fastest(best) / BETTER, fastest(1) if 1 in self.passes else 0.0)
+        return usual if fastest(usual) >= kept else best
 
 
 def measure(

@@ -12,7 +12,7 @@ import mlx.nn as nn
 from mlx.utils import tree_flatten
 from mlx_lm.models.rope_utils import initialize_rope
 
-from mtp_mlx import bound
+from mtp_mlx import bound, powers
 from mtp_mlx.tasks import TASKS
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ class HeadLayer(nn.Module):
     ) -> mx.array:
         x = x + self.self_attn(self.input_layernorm(x), keys, values, offset=offset, mask=mask)
         h = self.post_attention_layernorm(x)
-        return x + self.down_proj(nn.silu(self.gate_proj(h)) * self.up_proj(h))
+        return x + self.down_proj(powers.gated(self.gate_proj(h), self.up_proj(h)))
 
 
 class MTPHead(nn.Module):

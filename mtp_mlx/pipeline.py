@@ -17,7 +17,7 @@ from mtp_mlx.drafters.auto import AutoDrafter
 from mtp_mlx.drafters.base import Context, Drafter
 from mtp_mlx.drafters.lookup import LookupDrafter
 from mtp_mlx.drafters.mtp import MTPDrafter
-from mtp_mlx.drafters.paced import PacedDrafter
+from mtp_mlx.drafters.paced import Chances, PacedDrafter
 from mtp_mlx.drafters.standalone import StandaloneDrafter
 from mtp_mlx.events import Draft, Event, Inspection
 from mtp_mlx.head import MTPHead, load_head
@@ -65,6 +65,8 @@ class Pipeline:
         self._standalone: StandaloneDrafter | None = None
         self._probed: dict[tuple[int, int], ProbeResult] = {}
         self._costs: dict[str, Costs] = {}
+        self._seen: dict[tuple[str, str], Chances] = {}  # by drafter and task
+        self._widths: dict[tuple[str, str], int] = {}  # taken last, where nobody said which
         self._prefixes: dict[tuple[int, ...], Prefix] = {}
 
     def probe(self, width: int, *, texts: int = 1) -> ProbeResult:
@@ -136,7 +138,7 @@ class Pipeline:
     def chances(self, name: str, task: str) -> Sequence[float]:
         """How often each position of a draft is accepted if those before it are, as measured on texts never trained on.
 
-        One half, where it was not.
+        ``lookup``: for a copy that goes on after a match of one token. One half, where nothing was measured.
         """
         config: Any = None
         if name in ("mtp", "auto") and self.head is not None:
@@ -144,20 +146,26 @@ class Pipeline:
         elif name == "standalone":
             config = self.standalone().drafter.config
         known = {} if config is None else config.acceptance
+        if name == "lookup" and self.head is not None:
+            known = {task: self.head.config.copy_chance}
         measured = known.get(task, (0.5,))
         return (*measured, *[measured[-1]] * MAX_WIDTH)[: MAX_WIDTH - 1]
 
     def paced(self, drafter: Drafter, task: str, *, width: int | None) -> tuple[Drafter, int]:
-        """A drafter asked for as many tokens as pay, and the width of its passes: ``width``, or the one that pays."""
+        """A drafter asked for as many tokens as pay, and the width of its passes: ``width``, or the one that pays.
+
+        Both go by what was accepted in the texts of this task so far; the width that it took last is its usual one.
+        """
         if drafter.name == "plain":
             return drafter, WIDTH if width is None else width
-        chances, costs = self.chances(drafter.name, task), self.costs(drafter)
+        key, costs = (drafter.name, task), self.costs(drafter)
+        seen = self._seen.setdefault(key, Chances(self.chances(*key)))
         if width is None:
-            width = costs.best_width(chances, usual=WIDTH)
+            width = self._widths[key] = costs.best_width(seen.now, usual=self._widths.get(key, WIDTH))
         elif width not in costs.passes:
             known = [w for w in costs.passes if w <= width]
             costs = replace(costs, passes={**costs.passes, width: costs.passes[max(known)]})
-        return PacedDrafter(drafter, costs, width=width, chances=chances), width
+        return PacedDrafter(drafter, costs, width=width, chances=seen.now, told=seen), width
 
     def prompt(self, request: Request) -> Prompt:
         """The token ids of a request's prompt."""

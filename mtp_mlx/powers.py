@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import mlx.core as mx
+import mlx.nn as nn
 from mlx_lm.models.base import scaled_dot_product_attention
 
 
@@ -33,6 +34,16 @@ def instead(model: Any) -> Iterator[None]:
 def slow_exponentials() -> bool:
     """Whether MLX computes on a CPU without vector code for exponentials."""
     return sys.platform == "linux" and mx.default_device() == mx.Device(mx.cpu)
+
+
+def gated(gate: mx.array, x: mx.array) -> mx.array:
+    """silu(gate) · x, the way that is faster here."""
+    return swiglu(gate, x) if slow_exponentials() else nn.silu(gate) * x
+
+
+def exp(x: mx.array) -> mx.array:
+    """e to the power of each, the way that is faster here."""
+    return mx.power(math.e, x) if slow_exponentials() else mx.exp(x)
 
 
 def attention(

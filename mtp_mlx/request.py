@@ -20,7 +20,7 @@ class Request:
     Attributes:
         draft_length: tokens to draft each round, 0 to ``width - 1``; None: 4, or as many as fit; ``auto``: each round
             as many as pay, by measurement.
-        width: rows of every verify pass; None: 8, but where ``auto`` measures that another one is far better.
+        width: rows of every verify pass; None: 8, but where ``auto`` measures that another one is better.
         max_tokens: the most tokens to commit; None: the task's own budget.
         inspect: the trace holds what stands behind each token, too; the text and the measured times stay the same.
         profile: the phone whose memory budget is kept; see ``profiles``.

@@ -154,7 +154,7 @@ def test_texts_are_those_of_the_loop_over_one(tiny):
 
 def test_capacities_do_not_mix_and_little_is_read_ahead(tiny, monkeypatch):
     """A text's capacity is its own, whoever is beside it; an endless source is no trouble."""
-    assert [capacity(n, 7, WIDTH) for n in (1, 96, 97, 160, 161, 224, 225)] == [128, 128, 192, 192, 256, 256, 384]
+    assert [capacity(n, 7, WIDTH) for n in (1, 112, 113, 176, 177, 240, 241)] == [128, 128, 192, 192, 256, 256, 384]
     monkeypatch.setattr("mtp_mlx.batched.AHEAD", 6)
     sizes, read, done = [], [], []
 

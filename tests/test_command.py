@@ -124,6 +124,18 @@ def test_other_options_are_refused(run, tmp_path, source, monkeypatch, words):
     assert run(source, output)[0] == 0
 
 
+def test_a_run_of_another_version_is_not_gone_on_with(run, tmp_path, source, monkeypatch):
+    output = tmp_path / "out.jsonl"
+    with monkeypatch.context() as patch:
+        patch.setattr("mtp_mlx.batch.command.__version__", "0.0.1")
+        patch.setattr("mtp_mlx.batch.files.Job.run", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
+        assert run(source, output)[0] == 130
+    code, err = run(source, output)
+    assert code == 1
+    assert "mtp_mlx" in err
+    assert "0.0.1" in err
+
+
 def test_what_cannot_be_is_refused_in_a_line(run, tmp_path, source):
     (tmp_path / "there.jsonl").write_text("mine")
     for input, output in [

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mtp_mlx.backbone import Backbone
-from mtp_mlx.costs import WIDTHS, Costs, measure
+from mtp_mlx.costs import BETTER, WIDTHS, Costs, measure
 from mtp_mlx.drafters.base import Context, Drafter
 from mtp_mlx.drafters.lookup import LookupDrafter
 from mtp_mlx.events import Draft
@@ -40,7 +40,8 @@ def test_no_length_and_no_width_commits_more(passes: dict[int, float], step: flo
     fastest = {w: max(rate(w, length) for length in range(w)) for w in passes}
     assert fastest[width] >= fastest[8]
     assert width == 8 or fastest[width] == max(fastest.values())
-    assert width != 8 or max(fastest.values()) <= 1.1 * fastest[8] + 1e-9
+    assert width != 8 or max(fastest.values()) <= BETTER * fastest[8] + 1e-9
+    assert fastest[width] >= fastest[1]  # never slower than plain decode
 
 
 def test_drafts_grow_with_what_is_accepted_and_are_none_where_they_do_not_pay():
@@ -54,6 +55,14 @@ def test_drafts_grow_with_what_is_accepted_and_are_none_where_they_do_not_pay():
 def test_passes_that_cost_by_the_row_are_plain_ones():
     assert LINEAR.best_width([0.6] * 7, usual=8) == 1
     assert FLAT.best_width([0.6] * 7, usual=8) == 8
+
+
+def test_the_usual_width_is_kept_where_another_is_hardly_faster_but_not_below_plain_decode():
+    costs = Costs({1: 1.0, 4: 1.16, 8: 1.2}, step=0.0)
+    assert costs.best_width([0.6, 0.3, 0.1, *[0.0] * 4], usual=8) == 8
+    assert costs.best_width([0.6, 0.3, 0.1, *[0.0] * 4], usual=4) == 4
+    assert costs.best_width([0.19, *[0.0] * 6], usual=8) == 4
+    assert costs.best_width([0.1, *[0.0] * 6], usual=8) == 1
 
 
 @pytest.mark.parametrize("drafter", [Drafter(), LookupDrafter()])

@@ -5,7 +5,7 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mtp_mlx.batch.pace import Pace, measure, phases
+from mtp_mlx.batch.pace import Pace, measure, phases, work_through
 from mtp_mlx.pipeline import Pipeline
 from mtp_mlx.request import Request
 
@@ -27,6 +27,49 @@ def test_drafts_that_are_not_accepted_are_given_up():
     plain = CHEAP.after(settled, rounds=100, accepted=4)
     assert (plain.settle(AUTO).width, plain.settle(AUTO).draft_length) == (1, 0)
     assert plain.after(plain.settle(AUTO), rounds=100, accepted=0) == plain  # plain decode teaches nothing
+
+
+def worked(pace: Pace, accepted, *, rows: int = 2000, batch: int = 2, request: Request = AUTO):
+    """(rows, width, draft length) of each part of a job; ``accepted(row)`` is how many tokens a draft there brings."""
+    parts = []
+
+    def work(part: range, settled: Request) -> bool:
+        parts.append((part, settled.rows, settled.drafts))
+        return True
+
+    def seen(part: range) -> tuple[int, int]:
+        return 1000, round(1000 * accepted(part.start))
+
+    work_through(rows, pace, request, batch=batch, work=work, seen=seen)
+    assert [row for part, *_ in parts for row in part] == list(range(rows))
+    return parts
+
+
+def test_drafts_that_were_given_up_are_tried_again():
+    """The first rows of a later phase are drafted, and the rest of it goes by them."""
+    parts = worked(CHEAP, lambda row: 0.0 if row < 100 else 2.4)
+    assert [shape for _, *shape in parts] == [[4, 3], [1, 0], [2, 1], [4, 3], [4, 3]]
+    trial = parts[2][0]
+    assert (trial.start, len(trial)) == (128, 2)
+
+
+def test_drafts_that_never_pay_are_tried_seldom():
+    parts = worked(CHEAP, lambda row: 0.0, rows=5000)
+    drafted = sum(len(part) for part, _, length in parts if length)
+    assert [length > 0 for _, _, length in parts] == [True, False, True, False, True, False]
+    assert drafted == 16 + 2 + 2
+
+
+def test_drafts_that_pay_and_what_cannot_be_drafted_need_no_trial():
+    assert [len(part) for part, *_ in worked(CHEAP, lambda row: 2.4)] == [16, 112, 896, 976]
+    narrow = Pace({1: 1.0}, 0.01, (0.8,) * 7)
+    assert all(length == 0 for _, _, length in worked(narrow, lambda row: 0.0))
+
+
+def test_work_that_is_stopped_goes_no_further():
+    parts = []
+    work_through(99, CHEAP, AUTO, batch=1, work=lambda part, _: bool(parts.append(part)), seen=lambda part: (1, 1))
+    assert parts == [range(8)]
 
 
 def test_it_is_kept_as_json():

@@ -11,7 +11,7 @@ from mtp_mlx.backbone import Backbone
 from mtp_mlx.costs import Costs
 from mtp_mlx.decode import plain, speculative
 from mtp_mlx.drafters.base import Context, Drafter
-from mtp_mlx.drafters.paced import PacedDrafter
+from mtp_mlx.drafters.paced import Chances, PacedDrafter
 from mtp_mlx.events import Draft, Round
 
 COSTS = Costs({1: 1.0, 8: 1.2}, step=0.08)
@@ -83,6 +83,24 @@ def test_chances_stay_chances_and_unread_tokens_do_not_count(outcomes: list[tupl
                 assert new < old or old == 0
             else:  # not judged: back towards what was measured beforehand
                 assert abs(new - paced.before[position]) <= abs(old - paced.before[position]) + 1e-9
+
+
+def test_what_was_asked_for_and_not_found_was_wrong():
+    """A drafter that finds nothing to copy brings as little as one that is wrong."""
+    context = Context([1], None, mx.zeros((1, 1)), 1)  # type: ignore[arg-type]
+    known = Chances([0.5] * 7)
+    paced = PacedDrafter(Drafter(), COSTS, width=8, chances=known.now, told=known)
+    paced.start(context)
+    for _ in range(9):
+        paced.draft(context, 7)
+        paced.observe(context, Round((), (), 0, 3, "plain", 0.0, 0.0, 0.0))
+    assert known.now == paced.chances
+    assert known.now[0] < 0.2
+    assert known.now[1:] == [0.5] * 6
+    for _ in range(200):  # at a draft length of 0 nothing is learnt, and what was is forgotten
+        paced.draft(context, 0)
+        paced.observe(context, Round((), (), 0, 3, "plain", 0.0, 0.0, 0.0))
+    assert known.now[0] > 0.45
 
 
 def test_a_new_text_starts_from_what_was_measured():

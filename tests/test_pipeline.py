@@ -8,7 +8,9 @@ from test_probe import Uneven
 
 from mtp_mlx import pipeline as pipelines
 from mtp_mlx import profiles
-from mtp_mlx.events import Prefilled
+from mtp_mlx.costs import Costs
+from mtp_mlx.drafters.base import Context
+from mtp_mlx.events import Prefilled, Round
 from mtp_mlx.head import HeadConfig, MTPHead, save_head
 from mtp_mlx.pipeline import Pipeline
 from mtp_mlx.profiles import Profile, ProfileError
@@ -172,6 +174,25 @@ def test_a_device_that_is_not_exact_is_said_so_and_row_by_row_is_offered(tiny):
     slow.row_by_row = True
     trace, _ = finish(Pipeline(slow), Request("proofread", "hi", drafter="lookup", max_tokens=2))
     assert trace.warnings == []
+
+
+def test_the_width_follows_what_a_tasks_texts_taught(pipeline, monkeypatch):
+    """A drafter that finds nothing is given up, for this task; with time it is tried again."""
+    monkeypatch.setattr(Pipeline, "costs", lambda *_: Costs({1: 1.0, 8: 1.3}, 0.0))
+    lookup = pipeline.drafter("lookup")
+    context = Context([1], pipeline.backbone.make_kv(1), mx.zeros((1, 1)), 1)
+
+    def text(rounds):
+        drafter, width = pipeline.paced(lookup, "proofread", width=None)
+        drafter.start(context)
+        for _ in range(rounds):
+            draft = drafter.draft(context, width - 1)
+            drafter.observe(context, Round(draft.ids, (), 0, 7, "plain", 0.0, 0.0, 0.0))
+        return width
+
+    assert [text(20) for _ in range(2)] == [8, 1]
+    assert pipeline.paced(lookup, "summarize", width=None)[1] == 8
+    assert 8 in [text(20) for _ in range(30)]
 
 
 def test_load_opens_a_backbone_and_its_head(tiny, tmp_path):

@@ -45,6 +45,15 @@ def test_extreme_gates_are_finite():
     assert powers.swiglu(gate, mx.ones(5)).tolist() == pytest.approx([0, 0, 0, 100, 1e4])
 
 
+@pytest.mark.parametrize("slow", [True, False])
+def test_either_way_is_the_same_but_for_the_last_bits(monkeypatch, slow):
+    monkeypatch.setattr(powers, "slow_exponentials", lambda: slow)
+    gate, x = mx.linspace(-60, 60, 99), mx.random.normal((99,))
+    assert mx.allclose(powers.gated(gate, x), nn.silu(gate) * x, rtol=1e-5, atol=1e-7)
+    assert mx.allclose(powers.exp(gate), mx.exp(gate), rtol=1e-4)
+    assert float(powers.exp(mx.array(-float("inf")))) == 0
+
+
 def test_only_within_the_block_and_only_where_it_is_faster(tiny, monkeypatch):
     ours = (powers.attention, powers.swiglu)
     theirs = (scaled_dot_product_attention, swiglu)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from copy import copy
+
 import mlx.core as mx
 import numpy as np
 import pytest
@@ -83,6 +85,37 @@ def test_candidates_are_the_frequent_ids_the_texts_own_and_the_near_clusters(cen
         id, probability = found(centroids, y)
         assert id == int(candidates[mx.argmax(logits)])
         assert probability == pytest.approx(float(mx.softmax(logits).max()), rel=1e-4)
+
+
+@pytest.mark.parametrize("name", ["centroids", "whole"])
+def test_many_texts_get_what_each_would_get_alone(name, request):
+    """Some without ids of their own, and an empty place; a text's bits depend on no neighbour."""
+    common: DraftVocabulary = request.getfixturevalue(name)
+    y = 3 * mx.random.normal((5, 64), key=mx.random.key(4))
+    texts: list[DraftVocabulary | None] = [None, *(copy(common) for _ in range(4))]
+    for text, tokens in zip(texts[1:], (OWN, [], [5], NOWHERE), strict=True):
+        assert text
+        text.start(tokens)
+    ids, probabilities = common.best_of(y, texts)
+    for i, text in enumerate(texts[1:], 1):
+        id, probability = found(text, y[i])
+        assert int(ids[i]) == id
+        assert float(probabilities[i]) == pytest.approx(probability, rel=1e-4)
+    for i in range(1, 5):
+        others = [texts[i] if j == i else None for j in range(5)]
+        again = common.best_of(mx.where(mx.arange(5)[:, None] == i, y, 0), others)
+        assert (int(again[0][i]), float(again[1][i])) == (int(ids[i]), float(probabilities[i]))
+
+
+def test_an_id_of_the_text_alone_is_found_among_many(centroids):
+    """Its own row of the output matrix is the state: no other id is as near."""
+    text, other = copy(centroids), copy(centroids)
+    text.start(NOWHERE)
+    other.start([])
+    y = 1e4 * centroids.backbone.output_rows(mx.array(NOWHERE[:1]))  # (1, dim)
+    ids, probabilities = centroids.best_of(mx.concatenate([y, y]), [text, other])
+    assert int(ids[0]) == NOWHERE[0] != int(ids[1])
+    assert float(probabilities[0]) > 0.9
 
 
 def test_ids_of_the_last_text_are_forgotten(tiny: Backbone):

@@ -14,9 +14,10 @@ from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Any
 
+from mtp_mlx import __version__
 from mtp_mlx.batch.answers import largest, run
 from mtp_mlx.batch.files import Job, Summary, owned, spool
-from mtp_mlx.batch.pace import MOST, Pace, measure, phases
+from mtp_mlx.batch.pace import Pace, measure, work_through
 from mtp_mlx.batch.progress import Progress
 from mtp_mlx.batch.rows import Source, format_of
 from mtp_mlx.batch.streams import BatchError
@@ -83,6 +84,7 @@ def answer(
             "backbone": pipeline.backbone.fingerprint,
             **({} if drafter is None else {drafter: sha256(folders[drafter] / "model.safetensors")}),
             "mlx": version("mlx"),
+            "mtp_mlx": __version__,
             **{name: getattr(source, name) for name in ("format", "field", "into")},
         }
         with stopping_gently() as stop:
@@ -98,26 +100,30 @@ def answer(
             )
             progress = Progress(job.total, done=job.journal.done, quiet=quiet or rank > 0, as_json=json_log)
             progress.tell(batch=batch)
-            settled, pace = request, Pace.from_json(job.measured) if paced else None
+
+            def work(rows: range, settled: Request) -> bool:
+                progress.tell(width=settled.rows, draft_length=settled.drafts)
+                answers = partial(
+                    run,
+                    pipeline=pipeline,
+                    request=settled,
+                    batch=batch,
+                    timings=timings,
+                    stopping=stop.is_set,
+                    say=progress.say,
+                )
+                return job.run(answers, rows=rows, seen=progress.add)
+
+            def seen(rows: range) -> tuple[int, int]:
+                tally = job.tally(rows)
+                return tally.rounds, tally.accepted
+
             try:
-                for rows in phases(job.total, batch=batch) if pace else [range(job.total)]:
-                    if pace:
-                        settled = pace.settle(request)
-                    progress.tell(width=settled.rows, draft_length=settled.drafts)
-                    answers = partial(
-                        run,
-                        pipeline=pipeline,
-                        request=settled,
-                        batch=batch,
-                        timings=timings,
-                        stopping=stop.is_set,
-                        say=progress.say,
-                    )
-                    if not job.run(answers, rows=rows, seen=progress.add):
-                        break
-                    if pace and rows.stop < job.total:
-                        seen = job.tally(rows[-MOST:])
-                        pace = pace.after(settled, rounds=seen.rounds, accepted=seen.accepted)
+                if paced:
+                    pace = Pace.from_json(job.measured)
+                    work_through(job.total, pace, request, batch=batch, work=work, seen=seen)
+                else:
+                    work(range(job.total), request)
             finally:
                 progress.close()
             summary = job.finish()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +38,17 @@ class Pace:
         costs = Costs(self.passes, self.step)
         width = best_width(costs, self.chances) if request.width is None else request.width
         length = costs.best_length(self.chances, width=width, most=width - 1)
+        return replace(request, width=width, draft_length=length)
+
+    def trial(self, request: Request) -> Request | None:
+        """The request with the drafts that come nearest to paying; None where nothing can be drafted."""
+        from mtp_mlx.costs import Costs
+
+        costs = Costs(self.passes, self.step)
+        shapes = [(width, length) for width in self.passes for length in range(1, width)]
+        if request.drafter == "plain" or not shapes:
+            return None
+        width, length = max(shapes, key=lambda shape: costs.rate(self.chances, width=shape[0], length=shape[1]))
         return replace(request, width=width, draft_length=length)
 
     def after(self, settled: Request, *, rounds: int, accepted: int) -> Pace:
@@ -76,6 +87,40 @@ def measure(pipeline: Pipeline, request: Request, *, batch: int) -> Pace:
         widths = rounds.WIDTHS if request.width is None else (request.width,)
         costs = rounds.measure(pipeline.backbone, together(drafter), size=batch, widths=widths)
     return Pace(costs.passes, costs.step, chances)
+
+
+def work_through(
+    rows: int,
+    pace: Pace,
+    request: Request,
+    *,
+    batch: int,
+    work: Callable[[range, Request], bool],
+    seen: Callable[[range], tuple[int, int]],
+) -> None:
+    """Do a job's rows in phases, each as the ones before it teach.
+
+    Where drafts were given up, the first rows of a later phase are drafted all the same: that is how it is noticed
+    that they would pay by now.
+
+    Args:
+        work: does rows with the settled request, and says whether to go on.
+        seen: the rounds of rows that are done, and how many drafted tokens were accepted in them.
+    """
+    beforehand = pace
+    drafted = True  # no trial in the first phase: it goes by what is known beforehand
+    for phase in phases(rows, batch=batch):
+        settled = pace.settle(request)
+        trial = None if settled.drafts or drafted else pace.trial(request)
+        parts = [(phase, None)] if trial is None else [(phase[:batch], trial), (phase[batch:], None)]
+        for part, given in (each for each in parts if each[0]):
+            settled = given or pace.settle(request)
+            if not work(part, settled):
+                return
+            drafted = settled.drafts > 0
+            if drafted and part.stop < rows:
+                rounds, accepted = seen(part[-MOST:])
+                pace = beforehand.after(settled, rounds=rounds, accepted=accepted)
 
 
 def phases(rows: int, *, batch: int) -> Iterator[range]:

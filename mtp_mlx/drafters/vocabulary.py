@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import mlx.core as mx
 import numpy as np
 
+from mtp_mlx import powers
 from mtp_mlx.backbone import Backbone
 
 FREQUENT = 2048  # ids that are always candidates; with fewer, more of the best ones are missed
 CLUSTER = 16  # ids that share a centroid
 NEAREST = 32  # clusters whose ids are candidates
+
+Best = tuple[mx.array, mx.array, mx.array]  # an id, its logit, and the sum of e^(logit − its own) over all candidates
 
 
 class DraftVocabulary:
@@ -23,8 +27,8 @@ class DraftVocabulary:
     def __init__(self, ids: mx.array, backbone: Backbone):
         """``ids``: (n,) int32."""
         self.backbone = backbone
-        self.fixed = ids
-        self.ids, self._own_rows = ids, None
+        self.fixed = self.ids = ids
+        self._own, self._own_rows = mx.array([], mx.int32), None
         self._known = set(np.array(ids).tolist())
         self._rows = backbone.output_rows(ids)  # (n, dim)
         mx.eval(self._rows)
@@ -42,40 +46,54 @@ class DraftVocabulary:
     def start(self, tokens: Sequence[int]) -> None:
         """A new text begins with these tokens."""
         own = sorted(set(tokens) - self._known)
-        extra = mx.array(own, mx.int32)
-        self.ids = mx.concatenate([self.fixed, extra])
-        self._own_rows = self.backbone.output_rows(extra) if own else None  # (own, dim)
+        self._own = mx.array(own, mx.int32)
+        self.ids = mx.concatenate([self.fixed, self._own])  # (n,): always candidates
+        self._own_rows = self.backbone.output_rows(self._own) if own else None  # (own, dim)
 
     def candidates(self, y: mx.array) -> tuple[mx.array, mx.array]:
         """(dim,) → the ids that may follow, (n,), and their logits, (n,)."""
-        return self._among(y, self._shared(y))
+        logits = y @ self._rows.T
+        return self.ids, logits if self._own_rows is None else mx.concatenate([logits, y @ self._own_rows.T])
 
     def best(self, y: mx.array) -> tuple[mx.array, mx.array]:
         """(dim,) → the most probable id, (1,), and its probability, ()."""
-        id, probability = _best(*self.candidates(y))
-        return id[None], probability
+        id, _, total = _best(*self.candidates(y))
+        return id[None], 1 / total
 
     def best_of(self, y: mx.array, texts: Sequence[DraftVocabulary | None]) -> tuple[mx.array, mx.array]:
         """(texts, dim) → the most probable id of each, (texts,), and its probability, (texts,).
 
-        ``texts`` are copies of this vocabulary that have started; the rows that they share are read once for all.
+        ``texts`` are copies of this vocabulary that have started; the rows that they share are read once for all, and
+        what is a text's own has its own shape, so that its bits depend on no other text.
         """
-        shared = self._shared(y)
-        found = [_best(*(text or self)._among(y[i], [part[i] for part in shared])) for i, text in enumerate(texts)]
-        return mx.stack([id for id, _ in found]), mx.stack([probability for _, probability in found])
+        shared = _best(*self._shared(y, [text or self for text in texts]))
+        own = [(text or self)._best_own(y[i]) for i, text in enumerate(texts)]
+        parts = zip(shared, map(mx.stack, map(list, zip(*own, strict=True))), strict=True)
+        ids, logits, totals = (mx.stack(part) for part in map(list, parts))  # (2, texts) each
+        first = mx.argmax(logits, axis=0, keepdims=True)  # (1, texts)
+        best = mx.take_along_axis(logits, first, axis=0)
+        total = (totals * powers.exp(logits - best)).sum(axis=0)  # (texts,)
+        return mx.take_along_axis(ids, first, axis=0)[0], 1 / total
 
-    def _shared(self, y: mx.array) -> list[mx.array]:
-        """(..., dim) → products with the rows that every text shares, each (..., rows)."""
-        return [y @ self._rows.T]
+    def _shared(self, y: mx.array, texts: Sequence[Any]) -> tuple[mx.array, mx.array]:
+        """(texts, dim) → the candidates that are not a text's own, and their logits, (texts, n) each."""
+        logits = y @ self._rows.T
+        return mx.broadcast_to(self.fixed, logits.shape), logits
 
-    def _among(self, y: mx.array, shared: Sequence[mx.array]) -> tuple[mx.array, mx.array]:
-        """The candidates after (dim,), given its part of ``_shared``."""
-        return self.ids, shared[0] if self._own_rows is None else mx.concatenate([shared[0], y @ self._own_rows.T])
+    def _best_own(self, y: mx.array) -> Best:
+        """The best of the text's own ids after (dim,)."""
+        if self._own_rows is None:
+            return mx.array(0, mx.int32), mx.array(-np.inf), mx.array(0.0)
+        return _best(self._own, y @ self._own_rows.T)
 
 
-def _best(ids: mx.array, logits: mx.array) -> tuple[mx.array, mx.array]:
-    best = mx.argmax(logits)
-    return ids[best], mx.exp(logits[best] - mx.logsumexp(logits))
+def _best(ids: mx.array, logits: mx.array) -> Best:
+    """(..., n) each → the most probable id, its logit, and the sum of all e^(logit − that one), (...) each."""
+    logits = logits.astype(mx.float32)
+    at = mx.argmax(logits, axis=-1, keepdims=True)
+    best = mx.take_along_axis(logits, at, axis=-1)
+    total = powers.exp(logits - best).sum(axis=-1)
+    return mx.take_along_axis(ids, at, axis=-1).squeeze(-1), best.squeeze(-1), total
 
 
 class CentroidVocabulary(DraftVocabulary):
@@ -108,15 +126,27 @@ class CentroidVocabulary(DraftVocabulary):
         own = np.isin(np.array(self._cluster_ids), list(tokens))  # are candidates already
         self._taken = mx.array(np.where(own, -np.inf, 0).astype(np.float32))  # (clusters, CLUSTER)
 
-    def _shared(self, y: mx.array) -> list[mx.array]:
-        return [*super()._shared(y), y @ self._centroids.T]
+    def candidates(self, y: mx.array) -> tuple[mx.array, mx.array]:
+        ids, logits = super().candidates(y)
+        near = self._near(y)
+        others = self._clusters[near] @ y + self._taken[near]  # (nearest, CLUSTER): of one text, gathering is faster
+        return mx.concatenate([ids, self._cluster_ids[near].flatten()]), mx.concatenate([logits, others.flatten()])
 
-    def _among(self, y: mx.array, shared: Sequence[mx.array]) -> tuple[mx.array, mx.array]:
-        ids, logits = super()._among(y, shared)
+    def _shared(self, y: mx.array, texts: Sequence[Any]) -> tuple[mx.array, mx.array]:
+        ids, logits = super()._shared(y, texts)
+        near, row = self._near(y), mx.arange(len(texts))[:, None]
+        columns = self._clusters.swapaxes(1, 2)  # (clusters, dim, CLUSTER): multiplied where they are
+        others = mx.gather_mm(y[:, None], columns, row, near).squeeze(2)  # (texts, nearest, CLUSTER)
+        others = others + mx.stack([text._taken for text in texts])[row, near]
+        return (
+            mx.concatenate([ids, self._cluster_ids[near].flatten(1)], axis=1),
+            mx.concatenate([logits, others.flatten(1)], axis=1),
+        )
+
+    def _near(self, y: mx.array) -> mx.array:
+        """(..., dim) → the clusters whose ids are candidates, (..., nearest)."""
         nearest = min(NEAREST, len(self._clusters))
-        near = mx.argpartition(-shared[1], nearest - 1)[:nearest]
-        others = (self._clusters[near] @ y + self._taken[near]).flatten()  # (NEAREST · CLUSTER,)
-        return mx.concatenate([ids, self._cluster_ids[near].flatten()]), mx.concatenate([logits, others])
+        return mx.argpartition(-(y @ self._centroids.T), nearest - 1, axis=-1)[..., :nearest]
 
 
 def make_vocabulary(ids: mx.array, backbone: Backbone, *, frequent: int | None) -> DraftVocabulary:
