@@ -20,11 +20,19 @@ Decode = Callable[..., Iterator[Event]]  # of what ``decode.speculative`` takes
 
 @dataclass(frozen=True)
 class Fault:
-    """A way to get a text wrong, and the same without the bug."""
+    """A way to get a text wrong, and the same without the bug.
+
+    Attributes:
+        shown: what makes a text of the tokens, with the bug.
+        max_tokens: the most tokens to write where nobody asks for another number; None: the task's own budget.
+        keeps: rows that were thrown away stay in the KV cache, with the bug.
+    """
 
     wrong: Decode = speculative
     right: Decode = speculative
-    shown: type[Trace] = Trace  # with the bug
+    shown: type[Trace] = Trace
+    max_tokens: int | None = None
+    keeps: bool = False
 
 
 def drafted_end(backbone: Backbone, prompt: Sequence[int], **options: Any) -> Iterator[Event]:
@@ -129,8 +137,8 @@ class Hasty(Trace):
 
 FAULTS = {
     "end": Fault(wrong=drafted_end),
-    "budget": Fault(wrong=counted_drafts),
+    "budget": Fault(wrong=counted_drafts, max_tokens=20),
     "penalty": Fault(wrong=penalised_by_drafts, right=penalised),
-    "stale": Fault(wrong=stale_rows),
+    "stale": Fault(wrong=stale_rows, keeps=True),
     "emoji": Fault(shown=Hasty),
 }

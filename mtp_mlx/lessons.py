@@ -6,18 +6,16 @@ import json
 import os
 import platform
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from mtp_mlx import pipeline as pipelines
 from mtp_mlx.backbone import nbytes
 from mtp_mlx.costs import measure
-from mtp_mlx.faults import FAULTS
 from mtp_mlx.pipeline import Pipeline
 from mtp_mlx.request import Request
 from mtp_mlx.tasks import PROOFREAD, SUMMARIZE, TASKS
-from mtp_mlx.trace import Trace
 
 ASSETS = Path(__file__).parent.parent / "assets"
 CONTEXTS = (64, 128, 256, 512, 1024, 2048, 4096, 8192)
@@ -32,20 +30,13 @@ RUNS = (
 )
 
 
-@dataclass(frozen=True)
-class Case:
-    """What a fault is shown on."""
-
-    fault: str
-    request: Request
-
-
+# What each fault is shown on.
 CASES = (
-    Case("end", Request("proofread", "she dont like coffe but she drink tea every mornings")),
-    Case("budget", Request("summarize", SUMMARIZE.examples[0], max_tokens=20)),
-    Case("penalty", Request("proofread", PLACE)),
-    Case("stale", Request("proofread", PLACE)),
-    Case("emoji", Request("proofread", "Thanks so much 😊 see u tommorow 🎉🎉")),
+    Request("proofread", "she dont like coffe but she drink tea every mornings", fault="end"),
+    Request("summarize", SUMMARIZE.examples[0], fault="budget"),
+    Request("proofread", PLACE, fault="penalty"),
+    Request("proofread", PLACE, fault="stale"),
+    Request("proofread", "Thanks so much 😊 see u tommorow 🎉🎉", fault="emoji"),
 )
 
 
@@ -63,35 +54,10 @@ def finished(pipeline: Pipeline, request: Request) -> dict[str, Any]:
     return run.trace.to_json()
 
 
-def pair(pipeline: Pipeline, case: Case) -> dict[str, Any]:
+def pair(pipeline: Pipeline, case: Request) -> dict[str, Any]:
     """A text as it should be, and as the fault makes it; both whole traces."""
-    fault, request = FAULTS[case.fault], case.request
-    prompt, drafter = pipeline.prompt(request), pipeline.drafter(request.drafter)
-    max_tokens = pipeline.max_tokens(request, prompt)
-    texts = {}
-    for which, decode, shown in (("right", fault.right, Trace), ("wrong", fault.wrong, fault.shown)):
-        trace = shown(
-            task=request.task,
-            input=request.text,
-            drafter=request.drafter,
-            width=request.rows,
-            draft_length=request.drafts,
-            max_tokens=max_tokens,
-            decode=pipeline.backbone.tokenizer.decode,
-            eos=pipeline.backbone.eos,
-        )
-        for event in decode(
-            pipeline.backbone,
-            prompt.ids,
-            drafter=drafter,
-            max_tokens=max_tokens,
-            width=request.rows,
-            draft_length=request.drafts,
-            prefix=pipeline.prefix(prompt),
-        ):
-            trace.add(event)
-        texts[which] = trace.to_json()
-    return {"fault": case.fault} | texts
+    right, wrong = (finished(pipeline, replace(case, fixed=fixed)) for fixed in (True, False))
+    return {"fault": case.fault, "right": right, "wrong": wrong}
 
 
 def memory(pipeline: Pipeline) -> list[dict[str, Any]]:

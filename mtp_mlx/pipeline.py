@@ -12,7 +12,6 @@ import mlx.core as mx
 from mtp_mlx import weights
 from mtp_mlx.backbone import Backbone, Prefix, load_backbone, nbytes
 from mtp_mlx.costs import Costs, measure
-from mtp_mlx.decode import speculative
 from mtp_mlx.drafters.auto import AutoDrafter
 from mtp_mlx.drafters.base import Context, Drafter
 from mtp_mlx.drafters.lookup import LookupDrafter
@@ -20,6 +19,7 @@ from mtp_mlx.drafters.mtp import MTPDrafter
 from mtp_mlx.drafters.paced import Chances, PacedDrafter
 from mtp_mlx.drafters.standalone import StandaloneDrafter
 from mtp_mlx.events import Draft, Event, Inspection
+from mtp_mlx.faults import FAULTS, Fault
 from mtp_mlx.head import MTPHead, load_head
 from mtp_mlx.inspection import judge
 from mtp_mlx.probe import ProbeResult, probe, probe_batch
@@ -184,7 +184,8 @@ class Pipeline:
         Raises:
             TextError: they do not fit the model's positions.
         """
-        most = request.max_tokens or TASKS[request.task].default_max_tokens(prompt.text_tokens)
+        usual = _fault(request).max_tokens or TASKS[request.task].default_max_tokens(prompt.text_tokens)
+        most = request.max_tokens or usual
         room = self.backbone.args.max_position_embeddings
         if room and len(prompt.ids) + most > room:
             raise TextError(f"{len(prompt.ids):,} prompt tokens and {most:,} more pass the model's {room:,}")
@@ -207,14 +208,18 @@ class Pipeline:
             length = width - 1
             pace = drafter.to_json() if isinstance(drafter, PacedDrafter) else None
         max_tokens = self.max_tokens(request, prompt)
-        profile = get(request.profile)
-        ledger = self.ledger(rows=len(prompt.ids) + max_tokens + width, prefix=prompt.prefix)
+        profile, fault = get(request.profile), _fault(request)
+        decode, shown = (fault.right, Trace) if request.fixed else (fault.wrong, fault.shown)
+        rows = len(prompt.ids) + max_tokens + width
+        if fault.keeps and not request.fixed:
+            rows += max_tokens * width
+        ledger = self.ledger(rows=rows, prefix=prompt.prefix)
         admit(profile, ledger)
 
         def look(context: Context, draft: Draft, logits: mx.array) -> Inspection:
             return Inspection(drafter.look(context, draft), judge(logits, draft.ids))
 
-        trace = Trace(
+        trace = shown(
             task=request.task,
             input=request.text,
             drafter=request.drafter,
@@ -229,7 +234,7 @@ class Pipeline:
         )
         if not (result := self.probe(width)).exact:
             trace.warn("exactness", str(result))
-        events = speculative(
+        events = decode(
             self.backbone,
             prompt.ids,
             drafter=drafter,
@@ -241,6 +246,11 @@ class Pipeline:
             look=look if request.inspect else None,
         )
         return Run(trace, events, profile)
+
+
+def _fault(request: Request) -> Fault:
+    """The bug that a request asks for, or none: decoding as it should be."""
+    return FAULTS[request.fault] if request.fault else Fault()
 
 
 def load(

@@ -8,6 +8,7 @@ from typing import Literal
 from mtp_mlx.tasks import TASKS
 
 DRAFTERS = ("mtp", "auto", "standalone", "lookup", "plain")
+FAULTS = ("end", "budget", "penalty", "stale", "emoji")
 WIDTH = 8
 MAX_WIDTH = 64  # rows; far beyond any draft that pays
 DRAFT_LENGTH = 4  # where it is fixed, and nobody said to what
@@ -24,9 +25,11 @@ class Request:
         max_tokens: the most tokens to commit; None: the task's own budget.
         inspect: the trace holds what stands behind each token, too; the text and the measured times stay the same.
         profile: the phone whose memory budget is kept; see ``profiles``.
+        fault: a famous bug to run with, for people to look at; see ``faults``.
+        fixed: the same without that bug.
 
     Raises:
-        ValueError: no such task or drafter, or numbers that make no sense together.
+        ValueError: no such task, drafter or fault, or numbers that make no sense together.
     """
 
     task: str
@@ -37,12 +40,16 @@ class Request:
     max_tokens: int | None = None
     profile: str = "none"
     inspect: bool = False
+    fault: str | None = None
+    fixed: bool = False
 
     def __post_init__(self) -> None:
         if self.task not in TASKS:
             raise ValueError(f"no task is called {self.task!r}: choose {' or '.join(TASKS)}")
         if self.drafter not in DRAFTERS:
             raise ValueError(f"no drafter is called {self.drafter!r}: choose {', '.join(DRAFTERS)}")
+        if self.fault is not None and self.fault not in FAULTS:
+            raise ValueError(f"no fault is called {self.fault!r}: choose {', '.join(FAULTS)}")
         check_numbers(
             max_tokens=1 if self.max_tokens is None else self.max_tokens,
             width=self.rows,

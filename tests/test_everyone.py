@@ -151,3 +151,46 @@ def test_twice_the_size_still_fits(stage: Callable[..., Tab]):
     tab.run("A-rather-long-word-in-a-text " * 4)
     tab.page.locator(".round .rejected").first.click()
     assert tab.page.evaluate("document.documentElement.scrollWidth") == 640
+
+
+# What the Tab key should reach, each with how it and its label look, and what has the focus, likewise.
+STOPS = """() => {
+    const look = (node) => [node, node.closest("label") ?? node, node.parentElement].map((one) => {
+        const { outline, boxShadow, borderColor, backgroundColor } = getComputedStyle(one);
+        return [outline, boxShadow, borderColor, backgroundColor].join();
+    }).join("|");
+    const seen = (node) => node.checkVisibility({ visibilityProperty: true }) && !node.disabled && node.tabIndex >= 0;
+    window.stops = [...document.querySelectorAll("button, input, select, textarea, summary, a[href], [tabindex]")]
+        .filter((node) => seen(node) && (node.type !== "radio" || node.checked))
+        .map((node) => ({ node, look: look(node), reached: false, shown: false }));
+    document.addEventListener("focusin", ({ target }) => requestAnimationFrame(() => {
+        const stop = window.stops.find(({ node }) => node === target);
+        if (stop) Object.assign(stop, { reached: true, shown: look(target) !== stop.look });
+    }));
+    return window.stops.length;
+}"""
+MISSED = """() => window.stops.filter(({ reached, shown }) => !reached || !shown)
+    .map(({ node, reached }) => [reached, node.outerHTML.slice(0, 120)])"""
+
+
+@pytest.mark.parametrize("part", ["Watch", "Learn"])
+def test_every_control_is_reached_by_keyboard_and_seen_to_be(stage: Callable[..., Tab], part: str):
+    tab = stage()
+    tab.page.add_style_tag(content="*, *::before { transition: none !important; }")
+    if part == "Watch":
+        tab.page.get_by_label("Text").fill("abcd")
+        tab.page.click("#race")
+        tab.wait("done")
+        tab.page.locator(".round .rejected").first.click()
+        tab.page.locator(".legend summary").click()
+    else:
+        tab.page.get_by_role("tab", name="Learn").click()
+        tab.page.locator(".learn .steps button").last.click()
+    tab.page.evaluate("document.activeElement.blur()")
+    count = tab.page.evaluate(STOPS)
+    assert count > 15
+    tab.page.evaluate("document.body.tabIndex = -1, document.body.focus()")
+    for _ in range(count + 5):
+        tab.page.keyboard.press("Tab")
+    tab.page.wait_for_timeout(200)
+    assert tab.page.evaluate(MISSED) == []

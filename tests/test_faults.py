@@ -10,13 +10,15 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
+from mtp_mlx import request as requests
 from mtp_mlx.backbone import Backbone
 from mtp_mlx.decode import plain
 from mtp_mlx.drafters.base import Context, Drafter
-from mtp_mlx.events import Draft, Event, Round
+from mtp_mlx.events import Done, Draft, Event, Round
 from mtp_mlx.faults import FAULTS, Penalised, PenalisedByDrafts
 from mtp_mlx.lessons import ASSETS, CASES, pair
 from mtp_mlx.pipeline import Pipeline
+from mtp_mlx.request import Request
 from mtp_mlx.trace import Trace
 
 RECORDED = json.loads((ASSETS / "lessons.json").read_text("utf-8"))["faults"]
@@ -75,6 +77,24 @@ def test_a_hasty_trace_breaks_the_characters_that_a_round_ends_inside_of(tiny: B
     assert shown[0] == text and "\ufffd" in shown[1] and "🎉" not in shown[1]
 
 
+def test_a_request_can_ask_for_each_fault_and_for_no_other():
+    assert set(FAULTS) == set(requests.FAULTS)
+    with pytest.raises(ValueError, match="choose end, budget"):
+        Request("proofread", "a", fault="none")
+
+
+def test_a_run_with_a_fault_keeps_to_memory_and_stops_as_any_other(tiny: Backbone):
+    pipeline = Pipeline(tiny)
+    plain, stale = (
+        pipeline.start(Request("proofread", "a b", drafter="lookup", fault=name)) for name in (None, "stale")
+    )
+    taken = [run.trace.memory["entries"]["KV cache"] for run in (plain, stale)]
+    assert taken[1] - taken[0] == tiny.kv_nbytes(8 * stale.trace.max_tokens) - tiny.kv_nbytes(0)
+    for name in FAULTS:
+        stopped = pipeline.start(Request("proofread", "a b", drafter="lookup", fault=name), cancelled=lambda: True)
+        assert [*stopped][-1][0] == Done("stopped") and stopped.trace.status == "stopped"
+
+
 @pytest.mark.parametrize(("case", "recorded"), list(zip(CASES, RECORDED, strict=True)), ids=FAULTS)
 def test_what_is_recorded_happens_again(shipped: Pipeline, case: Any, recorded: dict[str, Any]):
     again = pair(shipped, case)
@@ -84,4 +104,4 @@ def test_what_is_recorded_happens_again(shipped: Pipeline, case: Any, recorded: 
         for which in ("right", "wrong"):
             known = recorded[which]
             assert (again[which]["token_ids"], again[which]["text"]) == (known["token_ids"], known["text"])
-            assert again[which]["input"] == known["input"] == case.request.text
+            assert again[which]["input"] == known["input"] == case.text

@@ -38,7 +38,7 @@ ORDER = [
     *("pipeline", "lessons", "engine", "evaluate", "arms", "bench", "growth", "doctor"),
     *("batch.pace", "batch.answers", "batch", "batch.streams", "batch.rows", "batch.journal", "batch.files"),
     *("batch.progress", "batch.command", "batch.curve"),
-    *("ui", "ui.words", "ui.programs", "ui.page", "ui.serve"),
+    *("ui", "ui.words", "ui.programs", "ui.news", "ui.desk", "ui.page", "ui.serve"),
     *("options", "cli", "__main__"),
 ]
 RANK = {name if name == "mtp_mlx" else f"mtp_mlx.{name}": rank for rank, name in enumerate(ORDER)}

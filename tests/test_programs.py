@@ -6,15 +6,23 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from typing import get_args
+from pathlib import Path
+from typing import Any, get_args
 
 import pytest
 from gradio_client import Client
 from gradio_client.exceptions import AppError
+from tab import free_port
 from theatre import Script, script, theatre
 
-from mtp_mlx.request import DRAFTERS
+from mtp_mlx.backbone import Backbone
+from mtp_mlx.engine import Engine
+from mtp_mlx.head import load_head
+from mtp_mlx.pipeline import Pipeline
+from mtp_mlx.request import DRAFT_LENGTH, DRAFTERS
 from mtp_mlx.tasks import TASKS
+from mtp_mlx.ui import page as pages
+from mtp_mlx.ui import serve
 from mtp_mlx.ui.programs import DrafterName, TaskName
 
 __all__ = ["script", "theatre"]  # fixtures
@@ -49,6 +57,34 @@ def test_a_run_is_its_whole_trace(client: Client, script: Script):
     assert [len(round["rows"]) for round in trace["rounds"]][:1] == [5]
     plain = client.predict("abcd", drafter="plain", api_name="/run")
     assert plain["token_ids"] == trace["token_ids"] and len(plain["rounds"]) == 4
+
+
+@pytest.fixture(scope="module")
+def tiny_client(tiny: Backbone, tiny_drafters: tuple[Path, Path]) -> Iterator[Client]:
+    """A client of a tiny model with a head."""
+    engine = Engine(lambda *_: Pipeline(tiny, load_head(tiny_drafters[0], tiny)))
+    blocks = pages.build(engine, has_head=True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("GRADIO_ANALYTICS_ENABLED", "False")
+        client = Client(serve.launch(blocks, "127.0.0.1", free_port()), verbose=False)
+    yield client
+    client.close()
+    blocks.close(verbose=False)
+    engine.close()
+
+
+@pytest.mark.parametrize("options", [{}, {"draft_length": 7}, {"draft_length": 1}, {"draft_length": 0}])
+def test_head_and_lookup_joined_draft_as_many_as_are_asked_for(tiny_client: Client, options: dict):
+    def run(**options: Any) -> dict[str, Any]:
+        return tiny_client.predict("to the store to the store", max_tokens=24, api_name="/run", **options)
+
+    trace, plain = run(drafter="auto", **options), run(drafter="plain")
+    assert (trace["status"], trace["drafter"]) == ("done", "auto")
+    length = trace["draft_length"]
+    assert length == options.get("draft_length", DRAFT_LENGTH)
+    assert trace["token_ids"] == plain["token_ids"]
+    assert max(len(round["drafted"]) for round in trace["rounds"]) == length
+    assert all(drafted["probability"] is not None for round in trace["rounds"] for drafted in round["drafted"])
 
 
 def test_stats_are_the_numbers_of_that_run(client: Client, script: Script):

@@ -179,6 +179,10 @@ BAD = {
     "rounds of another kind": json.dumps(sample(rounds={"length": 3})),
     "a huge text": json.dumps(sample(input="a" * 1_000_001)),
     "other ids": json.dumps(sample(token_ids=[97, 99])),
+    "another text": json.dumps(sample(text="ad")),
+    "a longer text": json.dumps(sample(text="abc")),
+    "another text of a round": json.dumps(sample(text="ac", round_added="ac")),
+    "a text of other tokens": json.dumps(sample(round_token={"id": 98, "text": "c"})),
     "more kept than drafted": json.dumps(sample(round_accepted=2)),
     "another kind": json.dumps(sample(round_kind="correction")),
     "rows missing": json.dumps(sample(round_rows=sample()["rounds"][0]["rows"][:1])),
@@ -216,12 +220,12 @@ def test_a_run_that_took_no_time_is_drawn(tab: Tab):
 
 def test_text_in_a_file_is_only_text(tab: Tab):
     text = "<img src=x onerror=alert(1)>${alert(2)}"
-    trace = sample(text=text, input=text, warnings=[text], round_added=text)
+    trace = sample(text=f"a{text}", input=text, warnings=[text], round_added=f"a{text}")
     for token in (trace["rounds"][0]["token"], trace["rounds"][0]["rows"][1]["top"][0]):
         token["text"] = text
     opened(tab, json.dumps(trace), name=f"{text}.json".replace("/", ""))
     tab.page.locator(".round .bonus").click()
-    assert tab.part("text") == text and text in tab.part("warnings") and "alert(1)" in tab.part("origin")
+    assert tab.part("text") == f"a{text}" and text in tab.part("warnings") and "alert(1)" in tab.part("origin")
     assert tab.page.locator(".mtp img").count() == 0
 
 
@@ -231,6 +235,49 @@ def test_recorded_runs_are_small_and_inspected(path: Path):
     assert path.stat().st_size < 300_000
     assert trace["status"] == "done" and trace["rounds"] and trace["prompt"]
     assert all(len(round["rows"]) == len(round["drafted"]) + 1 for round in trace["rounds"])
+
+
+NAMES = {
+    "English": [
+        "Proofread, MTP head: “if you could send me the boarding pass…”",
+        "Summarize notifications, MTP head: “Mom:",
+    ],
+    "한국어": ["교정, MTP 헤드: “if you could send me the boarding pass…”", "알림 요약, MTP 헤드: “Mom:"],
+}
+
+
+def test_recorded_runs_have_names_that_people_can_read(stage: Callable[..., Tab]):
+    tab = stage()
+    for language, (first, summary) in NAMES.items():
+        tab.choose(language)
+        options = tab.page.locator("[data-part=recorded] option")
+        expect(options.first).to_have_text(first)
+        names = options.all_inner_texts()
+        assert len(set(names)) == len(RECORDED) and any(name.startswith(summary) for name in names)
+        assert all(len(name) < 90 for name in names)
+        tab.page.locator("[data-part=openRecorded]").click()
+        assert first in tab.part("origin")
+    tab.choose("English")  # the choice is kept for the other tests
+
+
+@pytest.mark.parametrize(
+    ("texts", "whole"),
+    [
+        (["ok", "\ufffd", "\ufffd", "!"], "ok😊!"),
+        ([" a", "\ufffd"], " a\ufffd"),
+        (["\ufffd", "\ufffd\ufffd", "b"], "é한b"),
+    ],
+)
+def test_parts_of_characters_are_no_reason_to_refuse_a_text(tab: Tab, texts: list[str], whole: str):
+    tokens = [{"id": i, "text": text} for i, text in enumerate(texts)]
+    plain = sample()["rounds"][0] | {"drafted": [], "accepted": 0, "kind": "plain", "rows": []}
+    ended = whole.removesuffix("\ufffd")
+    rounds = [plain | {"token": token, "added": ended if token is tokens[-1] else ""} for token in tokens]
+    trace = sample(rounds=rounds, token_ids=[*range(len(texts))], text=whole)
+    opened(tab, json.dumps(trace))
+    expect(tab.page.locator("[data-part=text]")).to_have_text(whole)
+    opened(tab, json.dumps(trace | {"text": whole.replace(whole[0], "x", 1)}))
+    expect(tab.page.locator("[data-part=fileError]")).to_contain_text("not the text of its rounds")
 
 
 def test_the_page_shows_recorded_runs_before_any_model_is_loaded(stage: Callable[..., Tab]):

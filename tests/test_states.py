@@ -19,8 +19,8 @@ from mtp_mlx.probe import ProbeResult
 from mtp_mlx.profiles import Ledger, admit, get, watch
 from mtp_mlx.prompt import encode
 from mtp_mlx.tasks import PROOFREAD
+from mtp_mlx.ui import desk, serve
 from mtp_mlx.ui import page as pages
-from mtp_mlx.ui import serve
 from mtp_mlx.weights import verify
 
 pytestmark = needs_browser
@@ -114,7 +114,7 @@ def lines(tokenizer: TokenizerWrapper, folder: Path) -> Iterator[str]:
         yield " ".join(str(caught.value).split())
     yield str(watch(get("pixel-9"), 2**40))
     yield str(ProbeResult(8, 16, 1))
-    yield pages.EMPTY
+    yield desk.EMPTY
 
 
 def test_what_the_server_says_is_korean_on_a_korean_page(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from time import sleep
 from typing import Any, cast
@@ -38,11 +38,14 @@ class Script:
     failure: str | None = None
     plain_seconds: float = 0.1
     plain_end: str = ""
+    bugged: str = ""  # what is written instead where a fault is asked for
     pause: float = 0.0  # what each draft takes, in seconds of the clock on the wall
     gate: threading.Event = field(default_factory=threading.Event)  # closed: a run waits after each draft
     started: threading.Event = field(default_factory=threading.Event)  # a run has the model
 
     def start(self, request: Request, *, cancelled: Callable[[], bool]) -> Script._Run:
+        if request.fault and not request.fixed and self.bugged:
+            request = replace(request, text=self.bugged)
         trace = Trace(
             task=request.task,
             drafter=request.drafter,

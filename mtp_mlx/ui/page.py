@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
 import json
-import threading
-import time
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from pathlib import Path
 from textwrap import shorten
 from typing import Any
@@ -16,19 +11,20 @@ import gradio as gr
 from gradio.themes import Base, Default
 
 from mtp_mlx import weights
-from mtp_mlx.engine import Engine, Job
+from mtp_mlx.engine import Engine
 from mtp_mlx.profiles import human, profiles
-from mtp_mlx.request import DRAFT_LENGTH, WIDTH, Request
+from mtp_mlx.request import DRAFT_LENGTH, WIDTH
 from mtp_mlx.tasks import PROOFREAD, TASKS
+from mtp_mlx.ui.desk import Desk
 from mtp_mlx.ui.programs import add_endpoints
 from mtp_mlx.ui.words import EN, LANGUAGES, Words
 
 ASSETS = Path(__file__).parents[2] / "assets"
 BROWSER = Path(__file__).parent / "browser"
 # What runs in the browser, in this order in one scope for each tab.
-SHARED = ("words", "told.ko", "words.ko", "dom", "film", "attention", "detail")
+SHARED = ("words", "told.ko", "words.ko", "dom", "film", "news", "link", "standing", "attention", "detail")
 WATCH = (*SHARED, "passes", "numbers", "player", "race", "check", "files", "main")
-LEARN = (*SHARED, "words.learn", "words.learn.ko", "learn", "steps", "steps.costs", "faults", "start")
+LEARN = (*SHARED, "words.learn", "words.learn.ko", "learn", "steps", "steps.costs", "faults", "tried", "start")
 # The recorded runs that Learn is told on, by the name that its steps have for them.
 TOLD = {
     "mtp": "1-proofread-mtp",
@@ -37,18 +33,11 @@ TOLD = {
     "plain": "4-proofread-plain",
     "unsure": "6-proofread-mtp",
 }
-WHOLE = 32  # the newest rounds of a run that goes on, which a browser may not have yet
 TITLE = "Frozen multi-token prediction"
-CSS = """
-.gradio-container .main.fillable.app { max-width: 80rem; }
-#top { flex-wrap: wrap; align-items: start; }
-#intro { flex: 1 1 18rem; }
-#language { width: fit-content; min-width: 16rem; }
-"""
-EMPTY = "the text is empty: write something first"
-# The trace says that it is of another text than the one in the form.
+# The trace says that it is of another text than the one in the form, and the fault lab runs on that one.
 TYPED = """(task, text) => {
-    document.querySelector(".mtp")?.dispatchEvent(new CustomEvent("typed", { detail: { task, text } }));
+    const typed = new CustomEvent("typed", { detail: { task, text } });
+    for (const part of document.querySelectorAll(".mtp")) part.dispatchEvent(typed);
 }"""
 # The language of the browser, or the one that was chosen here before.
 BROWSER_LANGUAGE = """() => {
@@ -68,130 +57,21 @@ KEEP = """(...form) => {
 }"""
 KEPT = """(...form) => {
     const known = %s;
-    let kept = null;
-    try { kept = JSON.parse(sessionStorage.getItem("mtp-form")); } catch {}
+    let [kept, text] = [null, null];
+    try {
+        text = sessionStorage.getItem("mtp-text");
+        kept = JSON.parse(sessionStorage.getItem("mtp-form"));
+    } catch {}
     const fits = (value, i) => typeof value === typeof form[i] && (!known[i] || known[i].includes(value));
-    return Array.isArray(kept) && kept.length === form.length && kept.every(fits) ? kept : form;
+    const filled = Array.isArray(kept) && kept.length === form.length && kept.every(fits) ? kept : form;
+    return filled.map((value, i) => (i === 1 && text !== null ? text : value));
 }"""
 QUIET: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
 
 
-@dataclass(frozen=True)
-class Form:
-    """What a person filled in; ``auto``: as many drafts as pay. ``width``: None for the usual one or one that pays."""
-
-    task: str
-    text: str
-    drafter: str
-    draft_length: int
-    auto: bool
-    profile: str
-    width: int | None = None
-
-    def request(self) -> Request:
-        length = "auto" if self.auto and self.drafter != "plain" else int(self.draft_length)
-        options = {"draft_length": length, "width": self.width, "profile": self.profile}
-        return Request(self.task, self.text, drafter=self.drafter, **options, inspect=True)
-
-
-class Lighter:
-    """Takes from the news of a run, while it goes on, what the browser has: it must not fall behind as a text grows.
-
-    Old rounds go without what stands behind their tokens, and the prompt goes once; the last news is whole again.
-    """
-
-    def __init__(self) -> None:
-        self._bare: list[dict[str, Any]] = []
-        self._sent = False  # the prompt
-
-    def __call__(self, news: dict[str, Any]) -> dict[str, Any]:
-        if news["status"] != "running":
-            return news
-        rounds = news["rounds"]
-        for round in rounds[len(self._bare) : -WHOLE]:
-            drafted = [guess | {"top": [], "attention": []} for guess in round["drafted"]]
-            self._bare.append(round | {"drafted": drafted, "rows": []})
-        lighter = news | {"rounds": [*self._bare, *rounds[len(self._bare) :]]}
-        if self._sent:
-            del lighter["prompt"]
-        self._sent = True
-        return lighter
-
-
-class Desk:
-    """Takes what each browser tab asks for to the engine: one run a tab, the newest."""
-
-    def __init__(self, engine: Engine):
-        self._engine = engine
-        self._jobs: dict[str | None, Job] = {}
-        self._lock = threading.Lock()
-        self._numbers = itertools.count(time.time_ns() // 1_000_000)  # a restarted server goes on above the last one
-
-    def run(
-        self, task: str, text: str, drafter: str, draft_length: int, auto: bool, profile: str, request: gr.Request
-    ) -> Iterator[str]:
-        """What becomes of a request, each piece of news as JSON text; see ``_run``."""
-        yield from map(_json, self._run(Form(task, text, drafter, draft_length, auto, profile), request))
-
-    def race(
-        self, task: str, text: str, drafter: str, draft_length: int, auto: bool, profile: str, request: gr.Request
-    ) -> Iterator[str]:
-        """What becomes of a race, likewise; see ``_race``."""
-        yield from map(_json, self._race(Form(task, text, drafter, draft_length, auto, profile), request))
-
-    def _run(self, form: Form, request: gr.Request) -> Iterator[dict[str, Any]]:
-        """What becomes of a request: everything that the engine says of it, under the run's own number.
-
-        Of two runs of a tab the one with the higher number stands, in whatever order their clicks or news arrive.
-        """
-        job: Job | None = None
-        with self._lock:
-            self._cancel(request)
-            name = {"run": next(self._numbers)}
-            if form.text.strip():
-                job = self._jobs[request.session_hash] = self._engine.submit(form.request())
-        if job is None:
-            yield {"status": "failed", "message": EMPTY} | name
-            return
-        yield {"status": "starting"} | name
-        lighter = Lighter()
-        for news in self._engine.follow(job):
-            if news["status"] == "queued" and job.cancelled.is_set():
-                yield {"status": "stopped"} | name
-                return
-            if job.said.empty():  # else the browser is behind, and gets the newer one
-                yield lighter(news) | name
-
-    def _race(self, form: Form, request: gr.Request) -> Iterator[dict[str, Any]]:
-        """Plain decode of a text, then the drafter's; the last news of that one has plain decode's as its rival.
-
-        Both in passes of the usual width: between two widths near-ties may fall otherwise.
-        """
-        form = replace(form, width=WIDTH)
-        rival = None
-        for lane, name in enumerate(("plain", form.drafter), start=1):
-            news: dict[str, Any] = {}
-            for news in self._run(replace(form, drafter=name), request):
-                done = news["status"] == "done"
-                if not done or rival:
-                    yield news | {"lane": lane} | ({"rival": rival} if done else {})
-            if news.get("status") != "done":
-                return
-            rival = news
-
-    def stop(self, request: gr.Request) -> None:
-        """Stop the run of a tab, if it has one; it frees the model within a round."""
-        with self._lock:
-            self._cancel(request)
-
-    def _cancel(self, request: gr.Request) -> None:
-        if job := self._jobs.pop(request.session_hash, None):
-            job.cancelled.set()
-
-
-def _json(news: dict[str, Any]) -> str:
-    """As text without ``<``, at which Gradio takes a user's words for markup and warns."""
-    return json.dumps(news).replace("<", "\\u003c")
+def css() -> str:
+    """All style sheets, once for the page: those of a component are read anew at each of its changes."""
+    return f"{_read('page.css')}\n#trace, #learn {{ {_read('look.css', 'learn.css')} }}"
 
 
 def theme() -> Base:
@@ -218,6 +98,10 @@ def build(engine: Engine, *, has_head: bool) -> gr.Blocks:
     desk = Desk(engine)
     without = {"mtp": not has_head, "auto": not has_head, "standalone": not weights.STANDALONE.is_dir()}
     offered = [name for name in EN.drafters if not without.get(name)]
+
+    def whole(key: str) -> str:
+        return desk.whole(key)  # Gradio marks what a browser may call, and a method cannot be marked
+
     with gr.Blocks(title=TITLE, analytics_enabled=False) as page:
         add_endpoints(engine)  # first: the names of the page's own events give way
         with gr.Row(elem_id="top"):
@@ -256,21 +140,26 @@ def build(engine: Engine, *, has_head: bool) -> gr.Blocks:
                 with gr.Column(scale=7, min_width=300):
                     trace = gr.HTML(
                         elem_id="trace",
-                        html_template=_read("page.html"),
-                        css_template=_read("look.css"),
-                        js_on_load=_read(*(f"{name}.js" for name in WATCH)),
+                        html_template="",
+                        js_on_load=_script(
+                            "page.html",
+                            WATCH,
+                            recorded=[_recorded(path.stem) for path in sorted((ASSETS / "traces").glob("*.json"))],
+                        ),
                         apply_default_css=False,
-                        recorded=[_recorded(path.stem) for path in sorted((ASSETS / "traces").glob("*.json"))],
+                        server_functions=[whole],
                     )
             with gr.Tab(EN.learn) as learn:
-                gr.HTML(
+                lessons = gr.HTML(
                     elem_id="learn",
-                    html_template=_read("learn.html"),
-                    css_template=_read("look.css", "learn.css"),
-                    js_on_load=_read(*(f"{name}.js" for name in LEARN)),
+                    html_template="",
+                    js_on_load=_script(
+                        "learn.html",
+                        LEARN,
+                        runs={name: _recorded(file) for name, file in TOLD.items()},
+                        lessons=json.loads((ASSETS / "lessons.json").read_text("utf-8")),
+                    ),
                     apply_default_css=False,
-                    runs={name: _recorded(file) for name, file in TOLD.items()},
-                    lessons=(ASSETS / "lessons.json").read_text("utf-8"),
                 )
 
         def speak(language: str, task: str) -> list[dict[str, Any]]:
@@ -314,6 +203,8 @@ def build(engine: Engine, *, has_head: bool) -> gr.Blocks:
                 **QUIET,
             )
         stop.click(desk.stop, queue=False, **QUIET)
+        lessons.tried(desk.fault, form, lessons, trigger_mode="multiple", concurrency_limit=None, **QUIET)
+        lessons.halted(desk.stop, queue=False, **QUIET)
     return page
 
 
@@ -321,8 +212,17 @@ def _read(*names: str) -> str:
     return "\n".join((BROWSER / name).read_text("utf-8") for name in names)
 
 
-def _recorded(name: str) -> str:
-    return (ASSETS / "traces" / f"{name}.json").read_text("utf-8")
+def _script(html: str, scripts: tuple[str, ...], **given: Any) -> str:
+    """What makes a part of the page, from ``given``.
+
+    Neither is a template's or a property's: Gradio compiles and compares all of those at each piece of news.
+    """
+    made = f"const given = {json.dumps(given)};\nelement.innerHTML = {json.dumps(_read(html))};"
+    return "\n".join([made, _read(*(f"{name}.js" for name in scripts))])
+
+
+def _recorded(name: str) -> dict[str, Any]:
+    return json.loads((ASSETS / "traces" / f"{name}.json").read_text("utf-8"))
 
 
 def _tasks(words: Words) -> list[tuple[str, str]]:

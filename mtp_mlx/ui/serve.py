@@ -56,7 +56,7 @@ def launch(blocks: Blocks, host: str, port: int) -> str:
         server_name=host,
         server_port=port,
         theme=page.theme(),
-        css=page.CSS,
+        css=page.css(),
         share=False,
         run_history=False,
         footer_links=[],

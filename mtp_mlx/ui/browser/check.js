@@ -91,6 +91,22 @@ const parseTrace = (() => {
     warnings: many(text(2000), 20),
   });
 
+  // Whether tokens are those of a text. A token can be a part of a character, shown as �: there anything but ASCII fits.
+  // White space does not count: some tokenizers write it only between tokens.
+  function spells(tokens, text) {
+    const bare = (string) => string.replace(/\s+/g, "");
+    const pieces = bare(tokens.map((token) => token.text).join("")).split(/\ufffd+/);
+    const whole = bare(text);
+    let at = 0;
+    return pieces.every((piece, i) => {
+      const found = i === pieces.length - 1 && i ? whole.length - piece.length : whole.indexOf(piece, at);
+      const between = whole.slice(at, found);
+      const fits = found >= at && whole.startsWith(piece, found) && (i ? /^[^\0-\x7f]*$/.test(between) : !between);
+      at = found + piece.length;
+      return fits;
+    }) && at === whole.length;
+  }
+
   return (json) => {
     let value;
     try {
@@ -101,7 +117,7 @@ const parseTrace = (() => {
     const trace = isTrace(value, "");
     const { pace, width } = trace;
     if (pace && ![1, width].every((rows) => Object.hasOwn(pace.passes, rows))) refuse("pace.passes", words.noSense);
-    const written = [];
+    const tokens = [];
     trace.rounds.forEach((round, i) => {
       const { drafted, accepted, token, kind, rows } = round;
       const path = `rounds[${i}]`;
@@ -112,12 +128,15 @@ const parseTrace = (() => {
       rows.forEach((row, j) => {
         if (!row.top.length || (j < drafted.length) !== (row.rank !== null)) refuse(`${path}.rows[${j}]`, words.noSense);
       });
-      written.push(...drafted.slice(0, accepted).map(({ id }) => id), ...(token ? [token.id] : []));
+      tokens.push(...drafted.slice(0, accepted), ...(token ? [token] : []));
     });
-    if (written.length !== trace.token_ids.length || written.some((id, i) => id !== trace.token_ids[i])) {
+    if (tokens.length !== trace.token_ids.length || tokens.some(({ id }, i) => id !== trace.token_ids[i])) {
       refuse("token_ids", words.otherIds);
     }
+    const added = trace.rounds.map((round) => round.added).join("");
+    const held = trace.text.startsWith(added) && /^\ufffd*$/.test(trace.text.slice(added.length)); // of a last character
+    if (!held || !spells(tokens.slice(0, trace.finish === "end" ? -1 : undefined), trace.text)) refuse("text", words.otherWords);
     if (trace.status === "done" && !["end", "budget"].includes(trace.finish)) refuse("finish", words.oneOf(["end", "budget"]));
-    return { ...trace, pending: [], stats: { tokens: written.length } };
+    return { ...trace, pending: [], stats: { tokens: tokens.length } };
   };
 })();

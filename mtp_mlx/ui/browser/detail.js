@@ -15,12 +15,16 @@ function closeDetail() {
 }
 
 function drawDetail() {
-  root.querySelector(".detail")?.remove();
+  const before = root.querySelector(".detail");
+  const focused = before?.contains(document.activeElement);
+  before?.remove();
   const { round: index, place } = passes.opened;
   const chip = chipOf(passes.opened);
   if (!chip) return closeDetail();
   chip.ariaExpanded = "true";
-  chip.closest(".round").append(detail(passes.film, index, place, chip.dataset.state));
+  const box = detail(passes.film, index, place, chip.dataset.state);
+  chip.closest(".round").append(box);
+  if (focused) box.querySelector(".close").focus({ preventScroll: true });
 }
 
 function detail(film, index, place, state) {

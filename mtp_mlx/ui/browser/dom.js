@@ -9,11 +9,23 @@ function say(node, text) {
   if (node.textContent !== text) node.textContent = text;
 }
 
+// The same for a text that mostly grows: what is there of it already stays, with whatever is selected in it.
+function grow(node, text) {
+  const said = node.firstChild;
+  if (said && said === node.lastChild && text.startsWith(said.data)) said.appendData(text.slice(said.length));
+  else say(node, text);
+}
+
 function make(tag, className, ...content) {
   const node = document.createElement(tag);
   node.className = className;
   node.append(...content);
   return node;
+}
+
+// Whether nothing is to move by itself, as its user has told the system.
+function isStill() {
+  return matchMedia("(prefers-reduced-motion: reduce)").matches;
 }
 
 // Puts the words of the language where the template names them.

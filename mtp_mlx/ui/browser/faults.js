@@ -1,42 +1,42 @@
-// The fault lab: a text as it should be, and beside it what a famous bug made of it, both recorded by running them.
+// The fault lab: a text as it should be, and beside it what a famous bug made of it, recorded or run here and now.
 
 function faultLab(piece) {
+  piece.append(ownText());
   for (const { fault, right, wrong } of lessons.faults) {
     const { title, why } = words.learn.faults[fault];
     const shown = make("div", "pair");
     const toggle = make("input", "");
     Object.assign(toggle, { type: "checkbox", role: "switch" });
     toggle.addEventListener("change", () => {
-      shown.replaceChildren(...(toggle.checked ? sides(fault, new Film(right), new Film(wrong), why) : []));
+      const nodes = () => [make("p", "", why), ...sides(fault, new Film(right), new Film(wrong))];
+      shown.replaceChildren(...(toggle.checked ? nodes() : []));
     });
-    piece.append(make("div", "fault", make("label", "switch", toggle, ` ${title}`), shown));
+    piece.append(make("div", "fault", make("label", "switch", toggle, ` ${title}`), shown, trial(fault)));
   }
 }
 
-function sides(fault, right, wrong, why) {
-  const texts = [right, wrong].map((film) => pieces(fault, film));
-  const parts = texts[1].findIndex((text, i) => text !== texts[0][i]);
-  const first = parts < 0 ? texts[1].length : parts;
+// Where the fault changed nothing, the two sides are the same, and no pass is to blame.
+function sides(fault, right, wrong) {
+  const all = [right, wrong].map((film) => pieces(fault, film));
+  const same = isSame(fault, right, wrong);
+  const parts = all[1].findIndex(({ key }, i) => key !== all[0][i]?.key);
+  const first = same ? Infinity : parts < 0 ? all[1].length : parts;
   const columns = [right, wrong].map((film, i) => {
-    const tokens = texts[i].map((text, place) => differing(text, place - first, i));
-    if (texts[i].length === first) tokens.push(make("span", "token wrong first", words.learn.endsHere));
+    const tokens = all[i].map(({ text }, place) => differing(text, place - first, i));
+    if (all[i].length === first) tokens.push(make("span", "token wrong first", words.learn.endsHere));
     return make("div", "", make("h3", "", words.learn.sides[i]), written(film.trace.text), make("p", "tokens", ...tokens));
   });
+  const both = [make("p", "note", words.learn.asked(right.trace)), make("div", "sides", ...columns)];
+  if (same) return both;
   const round = Math.min(roundOf(fault, wrong, first), wrong.rounds.length - 1);
   const pass = make("p", "round", make("span", "number", words.pass(round + 1)), chips(wrong.tokens(round, Infinity)));
-  return [
-    make("p", "", why),
-    make("p", "note", words.learn.asked(right.trace)),
-    make("div", "sides", ...columns),
-    make("p", "note", words.learn.culprit),
-    pass,
-  ];
+  return [...both, make("p", "note", words.learn.culprit), pass];
 }
 
 // What is compared: tokens, or where the tokens are the same, what each pass showed of them.
 function pieces(fault, film) {
-  if (fault === "emoji") return film.rounds.map(({ added }) => added);
-  return film.committed(film.rounds.length).map(({ text }) => text);
+  if (fault === "emoji") return film.rounds.map(({ added }) => ({ key: added, text: added }));
+  return film.committed(film.rounds.length).map(({ id, text }) => ({ key: id, text }));
 }
 
 function differing(text, after, side) {

@@ -29,7 +29,7 @@ part.file.addEventListener("change", () => {
 });
 
 part.download.addEventListener("click", () => {
-  const { rounds, trace: { rival, ...whole } } = player.film;
+  const { rounds, trace: { key, lane, beat, ...whole } } = player.film;
   const trace = { ...whole, rounds, pending: [], status: whole.status === "done" ? "done" : "stopped" };
   const link = make("a", "");
   link.href = URL.createObjectURL(new Blob([JSON.stringify(trace)], { type: "application/json" }));
@@ -38,16 +38,33 @@ part.download.addEventListener("click", () => {
   setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
 });
 
-const recorded = (props.recorded ?? []).map((text) => JSON.parse(text));
+const { recorded } = given;
 part.recordedBox.hidden = recorded.length === 0;
 
 function listRecorded() {
-  part.recorded.replaceChildren(...recorded.map((trace, i) => new Option(words.recordedName(trace), i)));
+  part.recorded.replaceChildren(...recorded.map((trace, i) => new Option(nameOf(trace), i)));
+}
+
+function nameOf({ task, drafter, input }) {
+  return words.recordedName(words.task[task], words.lane[drafter], firstWords(input));
+}
+
+const NAMED = 40; // characters of a text that stand for it
+
+// Whole words, where there are any; else whole characters.
+function firstWords(text) {
+  const line = text.trim().replace(/\s+/g, " ");
+  const characters = [...line];
+  if (characters.length <= NAMED) return line;
+  const begins = characters.slice(0, NAMED).join("");
+  const whole = characters[NAMED] === " " ? begins : begins.replace(/ [^ ]*$/, "");
+  return `${whole.replace(/[\s.,:;!?]+$/, "")}…`;
 }
 
 part.openRecorded.addEventListener("click", () => {
   const trace = recorded[part.recorded.value];
-  openTrace(parseTrace(JSON.stringify(trace)), words.recordedName(trace));
+  openTrace(parseTrace(JSON.stringify(trace)), nameOf(trace));
+  if (isStill()) return;
   go(0);
   play();
 });

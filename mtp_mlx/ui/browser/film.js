@@ -6,6 +6,8 @@ class Film {
     this.pending = [];
     this.ends = []; // for each round the moment at which it is whole
     this.seconds = []; // and the time
+    this.guessing = []; // and how much of that went into drafts
+    this.sums = sumsOfNone();
     this.add(trace.rounds ?? []);
   }
 
@@ -15,6 +17,7 @@ class Film {
       const moments = drafted.length + (drafted.length > 0) + (token !== null);
       this.ends.push((this.ends.at(-1) ?? 0) + moments);
       this.seconds.push((this.seconds.at(-1) ?? 0) + draft_seconds + verify_seconds);
+      this.guessing.push((this.guessing.at(-1) ?? 0) + draft_seconds);
       this.rounds.push(round);
     }
   }
@@ -47,6 +50,13 @@ class Film {
     return moment;
   }
 
+  // The sums of the first rounds. From one round to the next only that one is added.
+  sumsOf(done) {
+    if (this.sums.rounds > done) this.sums = sumsOfNone();
+    while (this.sums.rounds < done) addRound(this.sums, this.rounds[this.sums.rounds]);
+    return this.sums;
+  }
+
   text({ done, step }) {
     if (done === this.rounds.length && !step) return this.trace.text ?? "";
     return this.rounds
@@ -73,6 +83,23 @@ class Film {
     const judged = drafted.map((one, i) => [one, state(i)]);
     const whole = !drafted.length || step > drafted.length + 1;
     return token && whole ? [...judged, [token, kind]] : judged;
+  }
+}
+
+const sumsOfNone = () => ({ rounds: 0, undrafted: 0, tokens: 0, drafted: 0, accepted: 0, draft: 0, verify: 0, made: [], kept: [] });
+
+// ``made`` and ``kept`` are by place in the draft.
+function addRound(sums, { drafted, accepted, token, draft_seconds, verify_seconds }) {
+  sums.rounds++;
+  sums.undrafted += !drafted.length;
+  sums.tokens += accepted + (token !== null);
+  sums.drafted += drafted.length;
+  sums.accepted += accepted;
+  sums.draft += draft_seconds;
+  sums.verify += verify_seconds;
+  for (let i = 0; i < drafted.length; i++) {
+    sums.made[i] = (sums.made[i] ?? 0) + 1;
+    sums.kept[i] = (sums.kept[i] ?? 0) + (i < accepted);
   }
 }
 

@@ -1,6 +1,6 @@
 // Learn: seven steps and the fault lab, one on show at a time; what they show was recorded from the real model.
-const runs = Object.fromEntries(Object.entries(props.runs).map(([name, text]) => [name, new Film(JSON.parse(text))]));
-const lessons = JSON.parse(props.lessons);
+const runs = Object.fromEntries(Object.entries(given.runs).map(([name, trace]) => [name, new Film(trace)]));
+const { lessons } = given;
 const STEPS = [stepPass, stepDraft, stepVerify, stepHead, stepMemory, stepLength, stepUnsure, faultLab];
 let current = 0;
 

@@ -1,30 +1,32 @@
-// Draws what the server says of a run (see mtp_mlx/trace.py) as it comes, unless a recorded trace is on show.
-const BUSY = ["starting", "queued", "loading", "running"];
-const shown = { run: -1, recorded: false }; // the number of the run, 0 before the first one
-let live = new Film({ status: "idle" });
+// Draws what the server says of a run as it comes, unless a recorded trace is on show.
+const shown = { recorded: false };
+const hearing = new Hearing({ begin, changed });
+let rival = null; // in a race, what plain decode did before
 
 function draw() {
   // As text: what the framework is given as objects it clones and watches whole, at every change.
-  const news = props.value ? JSON.parse(props.value) : { status: "idle" };
-  const number = news.run ?? 0;
-  if (number < shown.run) return; // a newer run has replaced it: what it still says is not shown
-  if (number > shown.run) {
-    Object.assign(shown, { run: number, recorded: false });
-    live = new Film({ ...news, rounds: [] });
-    part.stale.hidden = part.origin.hidden = part.fileError.hidden = true;
-    load(live);
-    startRace(null);
-    if (number) show();
-  }
-  root.trace = news;
-  live.trace = { prompt: live.trace.prompt ?? [], ...news };
-  live.add((news.rounds ?? []).slice(live.rounds.length));
-  if (news.rounds && news.status !== "running") live.rounds = news.rounds; // only now all of them are whole
-  live.pending = news.pending ?? [];
-  busy(BUSY.includes(news.status));
+  if (props.value) hearing.take(JSON.parse(props.value));
+}
+
+function begin(news, before) {
+  shown.recorded = false;
+  part.stale.hidden = part.origin.hidden = part.fileError.hidden = true;
+  load(hearing.film);
+  startRace(null);
+  rival = news.lane === 2 ? before.trace : null;
+  show();
+}
+
+function changed(film) {
+  const { trace } = film;
+  root.trace = trace;
+  busy(BUSY.includes(trace.status));
   if (!shown.recorded) refresh();
-  if (news.rival && !race.films.length) startRace([news.rival, news]);
-  announce(news);
+  if (rival && trace.status === "done") {
+    startRace([rival, trace]);
+    rival = null;
+  }
+  announce(film);
 }
 
 // The page as it was after some moments of a film.
@@ -34,7 +36,7 @@ function drawAt(film, moment) {
   root.dataset.status = trace.status;
   root.toggleAttribute("data-replay", moment < film.length);
   say(part.status, moment < film.length ? words.replayed(position.done, film.rounds.length) : statusLine(trace));
-  say(part.text, film.text(position));
+  grow(part.text, film.text(position));
   drawPasses(film, position);
   drawNumbers(film, position.done);
   drawWarnings(trace.warnings ?? []);
@@ -52,21 +54,22 @@ function drawLoading({ status, of, done }) {
 }
 
 // Why nothing is drafted, if so: nobody is there to draft, the length is 0, or by measurement it would not pay.
-function draftingOff({ trace, rounds }, done) {
-  const { drafter, draft_length: longest, pace, width } = trace;
-  if (!rounds.length) return "";
+function draftingOff(film, done) {
+  const { drafter, draft_length: longest, pace, width } = film.trace;
+  if (!film.rounds.length) return "";
   if (drafter === "plain") return words.off.plain;
   if (!pace) return longest ? "" : words.off.zero;
   const milliseconds = (seconds) => `${Math.round(1000 * seconds)} ms`;
   const costs = { one: milliseconds(pace.passes[1]), step: milliseconds(pace.step), chance: percent(pace.chances[0] ?? 0) };
   if (!longest) return words.off.measured(costs);
-  const without = rounds.slice(0, done).filter(({ drafted }) => !drafted.length).length;
-  return words.off.paced({ ...costs, width, wide: milliseconds(pace.passes[width]), without, done });
+  return words.off.paced({ ...costs, width, wide: milliseconds(pace.passes[width]), without: film.sumsOf(done).undrafted, done });
 }
 
 function drawWarnings(warnings) {
   part.warnings.hidden = warnings.length === 0;
-  part.warnings.replaceChildren(...warnings.map((line) => make("li", "", `⚠ ${told(line)}`)));
+  const lines = warnings.map((line) => `⚠ ${told(line)}`);
+  if ([...part.warnings.children].map(({ textContent }) => textContent).join("\n") === lines.join("\n")) return;
+  part.warnings.replaceChildren(...lines.map((line) => make("li", "", line)));
 }
 
 // On a narrow screen the trace is below the form: bring a new run into view.
@@ -80,41 +83,31 @@ function busy(is) {
   const [run, stop, race] = ["run", "stop", "race"].map((id) => document.getElementById(id));
   if (!run || !stop || !race) return;
   const focus = document.activeElement;
-  [run.disabled, race.disabled, stop.disabled] = [is, is, !is];
+  const lost = root.hasAttribute("data-lost"); // nobody is there to run or to stop anything
+  [run.disabled, race.disabled, stop.disabled] = [is || lost, is || lost, !is || lost];
   if (is && (focus === run || focus === race)) stop.focus({ preventScroll: true });
   if (!is && focus === stop) run.focus({ preventScroll: true });
 }
 
 function statusLine(trace) {
+  if (root.hasAttribute("data-lost")) return words.status.lost;
   const line = standing(trace);
-  return trace.lane && !trace.rival ? words.measuring(trace.lane, line) : line;
-}
-
-function standing(trace) {
-  const { status, finish, prompt_tokens, place, max_tokens: most, stage, done, of } = trace;
-  const tokens = trace.stats ? words.tokens(trace.stats.tokens) : "";
-  if (status === "running") return prompt_tokens ? words.status.running({ tokens, most }) : words.status.reading;
-  if (status === "done") return words.status[finish]({ tokens, most });
-  if (status === "stopped") return trace.stats ? words.status.stopped({ tokens }) : words.status.stoppedEarly;
-  const line = words.status[status] ?? status;
-  if (typeof line === "string") return line;
-  const megabytes = of ? ` ${Math.round(done / 1e6)} / ${Math.round(of / 1e6)} MB` : "";
-  return line({ message: told(trace.message ?? ""), place, stage: words.stage[stage] ?? "", megabytes });
+  return trace.lane && trace.status !== "done" ? words.measuring(trace.lane, line) : line;
 }
 
 // A screen reader hears one sentence a round, and where the run stands.
-function announce(trace) {
-  const round = live.rounds.at(-1);
+function announce({ trace, rounds }) {
+  const round = rounds.at(-1);
   if (trace.status === "done") say(part.live, `${statusLine(trace)} ${trace.text}`);
   else if (trace.status !== "running" || !round) say(part.live, statusLine({ ...trace, of: 0 })); // not each megabyte
   else {
     const { accepted: kept, drafted, added: text } = round;
-    say(part.live, words.heard({ pass: live.rounds.length, kept, drafted: drafted.length, text }));
+    say(part.live, words.heard({ pass: rounds.length, kept, drafted: drafted.length, text }));
   }
 }
 
 root.addEventListener("typed", ({ detail }) => {
-  const { input, task } = live.trace;
+  const { input, task } = hearing.film.trace;
   part.stale.hidden = shown.recorded || input === undefined || (input === detail.text && task === detail.task);
 });
 
@@ -132,7 +125,29 @@ function speak(language) {
 
 root.addEventListener("spoken", ({ detail }) => speak(detail));
 
-load(live);
+watchOver(hearing, (is) => {
+  root.toggleAttribute("data-lost", is);
+  busy(BUSY.includes(hearing.film.trace.status));
+  redraw();
+  say(part.live, part.status.textContent);
+});
+// A run is asked for by a button or by Shift and Enter; the form's nodes may come, and come anew, after this.
+document.addEventListener("click", ({ target }) => {
+  if (target.closest?.("#run, #race")) hearing.asked = true;
+});
+document.addEventListener("keydown", ({ key, shiftKey, target }) => {
+  if (key === "Enter" && shiftKey && target.closest?.("#text")) hearing.asked = true;
+});
+
+// What was typed last, too, which the framework has not passed on yet, and does not where the server is gone.
+addEventListener("pagehide", () => {
+  const typed = document.querySelector("#text textarea");
+  if (typed) keep("mtp-text", typed.value);
+});
+
+hearing.film.trace.ended = takeKept("mtp-ended") !== null; // by loading the page anew
+root.trace = hearing.film.trace;
+load(hearing.film);
 speak(WORDS[document.documentElement.lang] ? document.documentElement.lang : "en");
 watch("value", draw);
 draw();

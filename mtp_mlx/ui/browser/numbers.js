@@ -1,22 +1,6 @@
 // The numbers of the rounds in sight: sums, how far drafts hold, and where the time goes.
-function fold(rounds) {
-  const sums = { rounds: rounds.length, tokens: 0, drafted: 0, accepted: 0, draft: 0, verify: 0, made: [], kept: [] };
-  for (const { drafted, accepted, token, draft_seconds, verify_seconds } of rounds) {
-    sums.tokens += accepted + (token !== null);
-    sums.drafted += drafted.length;
-    sums.accepted += accepted;
-    sums.draft += draft_seconds;
-    sums.verify += verify_seconds;
-    for (let i = 0; i < drafted.length; i++) {
-      sums.made[i] = (sums.made[i] ?? 0) + 1;
-      sums.kept[i] = (sums.kept[i] ?? 0) + (i < accepted);
-    }
-  }
-  return sums;
-}
-
 function drawNumbers(film, done) {
-  const sums = fold(film.rounds.slice(0, done));
+  const sums = film.sumsOf(done);
   const { tokens, drafted, accepted, draft, verify } = sums;
   const passes = sums.rounds;
   say(part.additional, passes ? (accepted / passes).toFixed(2) : "–");
@@ -41,26 +25,33 @@ function drawPositions({ made, kept }) {
   });
 }
 
-// Two shapes, however many passes: one block each, at its time. They are drawn once; what is still to come is veiled.
+// Two shapes, however many passes: one block each, at its time, or one for so many passes that they can be told apart.
+// They are drawn once; what is still to come is veiled.
+const BLOCKS = 400;
 const timeline = { film: null, rounds: 0 };
 
 function drawTimeline(film, done, { draft, verify }) {
-  const total = film.seconds.at(-1) || 1; // a run of no time has no width
-  if (timeline.film !== film || timeline.rounds !== film.rounds.length) {
-    Object.assign(timeline, { film, rounds: film.rounds.length });
+  const { seconds, guessing } = film;
+  const total = seconds.at(-1) || 1; // a run of no time has no width
+  const [rounds, each] = [seconds.length, Math.max(1, Math.ceil(seconds.length / BLOCKS))];
+  if (timeline.film !== film || timeline.rounds !== rounds) {
+    Object.assign(timeline, { film, rounds });
     let [drafting, verifying] = ["", ""];
-    film.rounds.forEach(({ verify_seconds }, i) => {
-      const times = [film.seconds[i - 1] ?? 0, film.seconds[i] - verify_seconds, film.seconds[i]];
-      const [from, middle, to] = times.map((seconds) => (1000 * seconds) / total);
+    for (let first = 0; first < rounds; first += each) {
+      const last = Math.min(first + each, rounds) - 1;
+      const began = seconds[first - 1] ?? 0;
+      const drafted = guessing[last] - (guessing[first - 1] ?? 0);
+      const [from, middle, to] = [began, began + drafted, seconds[last]].map((time) => (1000 * time) / total);
       const gap = Math.min(1.5, (to - from) / 5);
       drafting += `M${from.toFixed(1)} 0V16H${middle.toFixed(1)}V0Z`;
       verifying += `M${middle.toFixed(1)} 0V16H${(to - gap).toFixed(1)}V0Z`;
-    });
+    }
     part.drafting.setAttribute("d", drafting);
     part.verifying.setAttribute("d", verifying);
+    say(part.timelineHelp, words.timelineHelp(each));
   }
-  part.coming.style.insetInlineStart = `${(100 * (film.seconds[done - 1] ?? 0)) / total}%`;
+  part.coming.style.insetInlineStart = `${(100 * (seconds[done - 1] ?? 0)) / total}%`;
   say(part.draftTime, done ? words.drafting(draft.toFixed(2)) : "");
   say(part.verifyTime, done ? words.verifying(verify.toFixed(2)) : "");
-  part.charts.hidden = film.rounds.length === 0;
+  part.charts.hidden = rounds === 0;
 }

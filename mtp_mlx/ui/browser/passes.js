@@ -3,8 +3,13 @@ const PAGE = 100;
 const passes = { film: null, first: 0, items: [], opened: null };
 
 function drawPasses(film, { done, step }) {
-  const last = step ? done : done - 1; // the newest round in sight
-  const first = PAGE * Math.floor(Math.max(last, 0) / PAGE);
+  const focused = part.rounds.contains(document.activeElement);
+  const newest = step ? done : done - 1; // the newest round in sight
+  const turns = PAGE * Math.floor(Math.max(newest, 0) / PAGE);
+  // A run that goes on does not turn the page under somebody who is on it.
+  const stays = focused && player.following && passes.film === film && turns > passes.first;
+  const first = stays ? passes.first : turns;
+  const last = stays ? first + PAGE - 1 : newest;
   if (passes.film !== film || passes.first !== first) {
     Object.assign(passes, { film, first, items: [] });
     part.rounds.replaceChildren();
@@ -22,6 +27,9 @@ function drawPasses(film, { done, step }) {
     item.at = at;
     if (known || at !== Infinity) fillPass(item, film.tokens(i, at), film.rounds[i]);
     if (passes.opened?.round === i) drawDetail();
+  }
+  if (focused && !part.rounds.contains(document.activeElement)) {
+    part.rounds.querySelector(".round:last-child .token[tabindex='0']")?.focus({ preventScroll: true });
   }
   part.pager.hidden = film.rounds.length <= PAGE;
   say(part.page, words.page(first + 1, Math.max(last, first) + 1));
@@ -79,6 +87,11 @@ part.rounds.addEventListener("click", ({ target }) => {
   const open = passes.opened;
   if (open && open.round === round && open.place === place) closeDetail();
   else openDetail(round, place);
+});
+
+// Whoever leaves gets the newest passes.
+part.rounds.addEventListener("focusout", ({ relatedTarget }) => {
+  if (!part.rounds.contains(relatedTarget) && player.following) requestAnimationFrame(redraw);
 });
 
 part.rounds.addEventListener("keydown", (event) => {

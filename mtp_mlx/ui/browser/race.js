@@ -10,7 +10,9 @@ function startRace(traces) {
   part.raceScrub.max = Math.max(...race.films.map((film) => film.seconds.at(-1)));
   race.clock = 0;
   sayRace();
-  playRace();
+  if (!isStill()) return playRace();
+  race.clock = Number(part.raceScrub.max);
+  drawRace();
 }
 
 function sayRace() {
@@ -28,7 +30,7 @@ function drawRace() {
   race.films.forEach((film, i) => {
     const [, counter, bar, text] = part.lanes.children[i].children;
     const position = film.at(film.momentAt(race.clock));
-    const written = fold(film.rounds.slice(0, position.done)).tokens;
+    const written = film.sumsOf(position.done).tokens;
     const whole = position.done === film.rounds.length;
     say(text, film.text(position));
     say(counter, words.counted(position.done, written, Math.min(race.clock, film.seconds.at(-1)).toFixed(2), whole));

@@ -112,6 +112,7 @@ function stepHead(piece) {
 function stepUnsure(piece) {
   const films = [runs.mtp, runs.unsure];
   const [chart, result] = [make("div", "strip"), line()];
+  Object.assign(chart, { tabIndex: 0, role: "group", ariaLabel: words.learn.steps[6].title }); // it scrolls, by keyboard too
   const draw = (film) => {
     const tokens = film.rounds.flatMap((round, i) => {
       const all = film.tokens(i, Infinity);

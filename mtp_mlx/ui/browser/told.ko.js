@@ -9,6 +9,7 @@ const CURES = {
 const cured = (cure) => CURES[cure] ?? cure;
 const FITTING = { "no phone, only no limit": "제한이 없을 때뿐" };
 const TOLD_KO = [
+  [/^a part of this run was lost/, () => "이 실행의 일부가 오는 길에 사라졌습니다. 다시 실행하세요"],
   [/^the text is empty/, () => "글이 비어 있습니다. 먼저 글을 쓰세요"],
   [/^the text is not Unicode .* at (\d+)\)/, (at) => `글이 유니코드가 아닙니다(${at}번째에 반쪽 글자). 다시 입력하세요`],
   [/^the text has ([\d,]+) characters/, (count) => `글이 ${count}자라 너무 깁니다. 줄이거나 나누세요`],

@@ -42,8 +42,8 @@ const WORDS = {
     measuring: (lane, line) => `Race, ${lane} of 2. ${line}`,
     recorded: "Recorded runs",
     openRecorded: "Watch",
-    recordedName: ({ task, drafter, input }) =>
-      `${task}, ${drafter}: ${input.length > 40 ? `${input.slice(0, 39)}…` : input}`.replace(/\s+/g, " "),
+    task: { proofread: "Proofread", summarize: "Summarize notifications" },
+    recordedName: (task, drafter, begins) => `${task}, ${drafter}: “${begins}”`,
     download: "Save as a file",
     open: "Open a file",
     origin: (name) => `A recorded run: ${name}`,
@@ -60,6 +60,7 @@ const WORDS = {
     anObject: "not an object",
     noSense: "its numbers do not fit one another",
     otherIds: "not the ids of its rounds",
+    otherWords: "not the text of its rounds",
     rounds: "Pass by pass",
     roundsHelp: "Each box is one pass: the guesses that it checked, then the model’s own token. Choose a token to see what stands behind it.",
     roundsEmpty: "No pass yet.",
@@ -77,7 +78,8 @@ const WORDS = {
     positionsHelp: "Of the guesses made at each place, how many were kept. Later ones depend on all before them.",
     position: (place, kept, made) => `Place ${place}: ${kept} of ${made} kept`,
     timeline: "Where the time went",
-    timelineHelp: "One block a pass, as wide as it took: guessing, then checking.",
+    timelineHelp: (each) =>
+      `One block ${each === 1 ? "a pass" : `for each ${each} passes`}, as wide as ${each === 1 ? "it" : "they"} took: guessing, then checking.`,
     drafting: (seconds) => `guessing ${seconds} s`,
     verifying: (seconds) => `checking ${seconds} s`,
     state: {
@@ -145,6 +147,8 @@ const WORDS = {
     tokens: (count) => `${count} token${count === 1 ? "" : "s"}`,
     status: {
       idle: "Ready. Choose an example or write a text, then press Run.",
+      ended: "The page was loaded anew while a run went on, and that run is over. Your text is still here: press Run to start again.",
+      lost: "The server does not answer. Your text stays here, and this page goes on by itself when the server is back.",
       starting: "Starting…",
       queued: ({ place }) => (place === 1 ? "Waiting: one run is ahead of yours." : `Waiting: ${place} runs are ahead of yours.`),
       loading: ({ stage, megabytes }) => `Loading the model, once: ${stage}${megabytes}…`,

@@ -40,11 +40,8 @@ WORDS.ko = {
   measuring: (lane, line) => `경주, 2번 중 ${lane}번째. ${line}`,
   recorded: "녹화된 실행",
   openRecorded: "보기",
-  recordedName: ({ task, drafter, input }) => {
-    const name = { proofread: "교정", summarize: "요약" }[task] ?? task;
-    const text = input.length > 40 ? `${input.slice(0, 39)}…` : input;
-    return `${name}, ${words.lane[drafter]}: ${text}`.replace(/\s+/g, " ");
-  },
+  task: { proofread: "교정", summarize: "알림 요약" },
+  recordedName: (task, drafter, begins) => `${task}, ${drafter}: “${begins}”`,
   download: "파일로 저장",
   open: "파일 열기",
   origin: (name) => `녹화된 실행: ${name}`,
@@ -61,6 +58,7 @@ WORDS.ko = {
   anObject: "객체가 아님",
   noSense: "수들이 서로 맞지 않음",
   otherIds: "라운드의 토큰 번호와 다름",
+  otherWords: "라운드의 글과 다름",
   rounds: "패스별로 보기",
   roundsHelp: "상자 하나가 패스 한 번입니다. 검증한 추측들과 그 뒤 모델 자신의 토큰이 들어 있습니다. 토큰을 고르면 그 배경이 보입니다.",
   roundsEmpty: "아직 패스가 없습니다.",
@@ -78,7 +76,7 @@ WORDS.ko = {
   positionsHelp: "각 자리의 추측 가운데 남은 비율. 뒷자리는 앞자리가 모두 맞아야 합니다.",
   position: (place, kept, made) => `${place}번째 자리: ${made}개 중 ${kept}개 남음`,
   timeline: "시간이 쓰인 곳",
-  timelineHelp: "패스마다 한 칸, 걸린 시간만큼의 너비: 추측, 그다음 검증.",
+  timelineHelp: (each) => `${each === 1 ? "패스마다" : `패스 ${each}번마다`} 한 칸, 걸린 시간만큼의 너비: 추측, 그다음 검증.`,
   drafting: (seconds) => `추측 ${seconds}초`,
   verifying: (seconds) => `검증 ${seconds}초`,
   state: {
@@ -142,6 +140,8 @@ WORDS.ko = {
   tokens: (count) => `토큰 ${count}개`,
   status: {
     idle: "준비되었습니다. 예시를 고르거나 글을 쓴 뒤 실행을 누르세요.",
+    ended: "실행하는 동안 페이지를 다시 불러와서 그 실행은 끝났습니다. 쓴 글은 그대로 있으니 실행을 누르면 다시 시작합니다.",
+    lost: "서버가 답하지 않습니다. 쓴 글은 그대로 있고, 서버가 돌아오면 이 페이지가 스스로 이어 갑니다.",
     starting: "시작하는 중…",
     queued: ({ place }) => `기다리는 중: 앞에 실행 ${place}개가 있습니다.`,
     loading: ({ stage, megabytes }) => `모델을 처음 한 번 불러옵니다: ${stage}${megabytes}…`,

@@ -53,7 +53,7 @@ WORDS.en.learn = {
     {
       title: "Fault lab",
       text: () =>
-        "Speculative decoding is easy to get almost right. Each switch turns on a bug that real programs have had; both texts were written by the real model, one with the bug and one without.",
+        "Speculative decoding is easy to get almost right. Each switch turns on a bug that real programs have had; both texts were written by the real model, one with the bug and one without. Or run a bug on a text of your own.",
     },
   ],
   onePass: "One more pass",
@@ -102,6 +102,27 @@ WORDS.en.learn = {
   endsHere: "■ ends here",
   firstDifference: "first difference:",
   culprit: "The pass where it shows:",
+  ownText: "Your text, as it is typed under Watch:",
+  noText: "Nothing is typed there yet.",
+  changeText: "Change the text",
+  tryIt: "Run this bug on my text",
+  stopIt: "Stop",
+  lanes: ["First without the bug.", "Now with the bug."],
+  triedWith: ({ drafter, draft_length: length, max_tokens: most }) =>
+    `Run here and now: ${WORDS.en.lane[drafter]}, ${length} guess${length === 1 ? "" : "es"} a pass, at most ${most} tokens.`,
+  shows: "On this text the fault shows.",
+  shownNot: (why) => `On this text the fault changes nothing: ${why}`,
+  unchanged: {
+    none: () => "nothing was guessed. Choose a drafter under Watch, and a draft length above 0.",
+    end: () => "no end of text was guessed before the last pass.",
+    budget: ({ charged, most }) => `before the last pass ${charged} of the ${most} allowed tokens had been charged for.`,
+    penalty: ({ drafted }) => `${drafted} guesses were taken for written, and the model chose the same tokens all the same.`,
+    stale: ({ thrown }) =>
+      thrown
+        ? `${thrown} rejected guesses stayed in the cache, and the model chose the same tokens all the same.`
+        : "no guess was thrown away before the last pass, so that nothing stale could be read.",
+    emoji: () => "no pass before the last one ended in the middle of a character.",
+  },
   faults: {
     end: {
       title: "A drafted end of text stops",
