@@ -9,7 +9,7 @@ import pytest
 from cut import Line
 from playwright.sync_api import BrowserContext, expect
 from tab import Tab, free_port, needs_browser
-from theatre import Script, script, stage, theatre
+from theatre import Script, losing, script, stage, theatre
 
 from mtp_mlx.engine import Engine
 from mtp_mlx.pipeline import Pipeline
@@ -17,7 +17,7 @@ from mtp_mlx.ui import desk, serve
 from mtp_mlx.ui import page as pages
 
 pytestmark = needs_browser
-__all__ = ["script", "stage", "theatre"]  # fixtures
+__all__ = ["losing", "script", "stage", "theatre"]  # fixtures
 LOST = "The server does not answer."
 ENDED = "that run is over. Your text is still here"
 
@@ -127,25 +127,6 @@ def test_a_run_that_takes_long_is_not_taken_for_a_dead_one(tab: Tab, line: Line,
     assert not [url for url in tab.requests if "app_id" in url]  # nor is the server asked: there is news
     script.gate.set()
     tab.wait("done")
-
-
-@pytest.fixture
-def losing(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    """The first news that has this is lost on its way to the browser."""
-
-    def lose(name: str) -> None:
-        tell, lost = desk.Fresh.__call__, []
-
-        def told(self: desk.Fresh, news: dict) -> dict:
-            all = tell(self, news)
-            if lost or not all.get(name):
-                return all
-            lost.append(all)
-            return {"status": all["status"]}
-
-        monkeypatch.setattr(desk.Fresh, "__call__", told)
-
-    return lose
 
 
 @pytest.mark.parametrize("name", ["rounds", "input"])

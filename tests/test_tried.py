@@ -10,12 +10,12 @@ import pytest
 from axe import violations
 from playwright.sync_api import Locator, expect
 from tab import Tab, needs_browser, shots
-from theatre import Script, script, stage, theatre
+from theatre import Script, losing, script, stage, theatre
 
 from mtp_mlx.request import FAULTS
 
 pytestmark = needs_browser
-__all__ = ["script", "stage", "theatre"]  # fixtures
+__all__ = ["losing", "script", "stage", "theatre"]  # fixtures
 
 
 def lab(tab: Tab, text: str) -> Locator:
@@ -105,6 +105,14 @@ def test_it_waits_stops_and_fails_as_any_run(stage: Callable[..., Tab], script: 
     expect(tried(trials.first)).to_have_text("Failed – no weights <b>today</b>")
     expect(tried(lab(tab, " ").first)).to_contain_text("the text is empty")
     expect(tab.page.locator(".own .text")).to_have_text("")
+
+
+def test_news_that_is_lost_is_asked_for(stage: Callable[..., Tab], script: Script, losing: Callable[[str], None]):
+    losing("rounds")
+    script.bugged, script.pause = "abcdefgx" * 4, 0.05
+    trials = lab(stage(), "abcdefgh" * 4)
+    expect(tried(trials.first)).to_have_text("On this text the fault shows.")
+    assert trials.first.locator(".sides .text").all_inner_texts() == ["abcdefgh" * 4, "abcdefgx" * 4]
 
 
 @pytest.mark.parametrize("media", [{"color_scheme": "light", "width": 640}, {"color_scheme": "dark", "width": 320}])

@@ -19,8 +19,8 @@ from mtp_mlx.events import Done, Draft, Event, Guess, Inspection, Prefilled, Rou
 from mtp_mlx.pipeline import Pipeline
 from mtp_mlx.request import Request
 from mtp_mlx.trace import Trace
+from mtp_mlx.ui import desk, serve
 from mtp_mlx.ui import page as pages
-from mtp_mlx.ui import serve
 
 WRONG = sys.maxunicode + 1
 PACE = {"passes": {"1": 0.05, "8": 0.1}, "step": 0.01, "chances": [0.75, 0.5]}
@@ -165,3 +165,22 @@ def stage(script: Script, theatre: tuple[Script, str], browser: BrowserContext) 
     for tab in tabs:
         tab.close()
         assert tab.errors == [] and tab.dialogs == []
+
+
+@pytest.fixture
+def losing(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """The first news that has this is lost on its way to the browser."""
+
+    def lose(name: str) -> None:
+        tell, lost = desk.Fresh.__call__, []
+
+        def told(self: desk.Fresh, news: dict) -> dict:
+            all = tell(self, news)
+            if lost or not all.get(name):
+                return all
+            lost.append(all)
+            return {"status": all["status"]}
+
+        monkeypatch.setattr(desk.Fresh, "__call__", told)
+
+    return lose

@@ -160,6 +160,7 @@ def build(engine: Engine, *, has_head: bool) -> gr.Blocks:
                         lessons=json.loads((ASSETS / "lessons.json").read_text("utf-8")),
                     ),
                     apply_default_css=False,
+                    server_functions=[whole],
                 )
 
         def speak(language: str, task: str) -> list[dict[str, Any]]:

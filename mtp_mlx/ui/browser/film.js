@@ -59,10 +59,7 @@ class Film {
 
   text({ done, step }) {
     if (done === this.rounds.length && !step) return this.trace.text ?? "";
-    return this.rounds
-      .slice(0, done)
-      .map((round) => round.added)
-      .join("");
+    return this.sumsOf(done).text;
   }
 
   // The tokens that were committed before a round.
@@ -86,11 +83,15 @@ class Film {
   }
 }
 
-const sumsOfNone = () => ({ rounds: 0, undrafted: 0, tokens: 0, drafted: 0, accepted: 0, draft: 0, verify: 0, made: [], kept: [] });
+const sumsOfNone = () => {
+  const numbers = { rounds: 0, undrafted: 0, tokens: 0, drafted: 0, accepted: 0, draft: 0, verify: 0 };
+  return { ...numbers, text: "", made: [], kept: [] };
+};
 
 // ``made`` and ``kept`` are by place in the draft.
-function addRound(sums, { drafted, accepted, token, draft_seconds, verify_seconds }) {
+function addRound(sums, { drafted, accepted, token, added, draft_seconds, verify_seconds }) {
   sums.rounds++;
+  sums.text += added;
   sums.undrafted += !drafted.length;
   sums.tokens += accepted + (token !== null);
   sums.drafted += drafted.length;

@@ -37,7 +37,7 @@ class Hearing {
   async ask(news) {
     const { number } = this;
     this.early = [news];
-    const whole = JSON.parse((await server.whole(news.key)) ?? "null");
+    const whole = await server.whole(news.key).then((text) => JSON.parse(text ?? "null"), () => null);
     if (this.number !== number) return;
     const { early } = this;
     this.early = null;
