@@ -40,9 +40,10 @@ if TYPE_CHECKING:
 
 # Longest first: files are handed out in the order of collection, and the short ones fill up what is left.
 LONGEST = (
-    *("test_app", "test_decode", "test_page", "test_convert", "test_faults", "test_trainer", "test_command"),
-    *("test_everyone", "test_cli", "test_replay", "test_batched", "test_learn", "test_pipeline", "test_states"),
-    *("test_race", "test_acceptance", "test_bench", "test_blas", "test_kv", "test_standalone", "test_head"),
+    *("test_app", "test_page", "test_link", "test_decode", "test_long", "test_convert", "test_faults", "test_trainer"),
+    *("test_command", "test_everyone", "test_tried", "test_cli", "test_replay", "test_batched", "test_learn"),
+    *("test_pipeline", "test_states", "test_race", "test_programs", "test_acceptance", "test_bench", "test_blas"),
+    *("test_kv", "test_standalone", "test_head"),
 )
 
 settings.register_profile("unhurried", deadline=None)  # a busy machine is not a failure
