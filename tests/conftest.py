@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 # Longest first: files are handed out in the order of collection, and the short ones fill up what is left.
 LONGEST = (
-    *("test_app", "test_page", "test_link", "test_decode", "test_long", "test_convert", "test_faults", "test_trainer"),
+    *("test_app", "test_page", "test_decode", "test_link", "test_long", "test_convert", "test_faults", "test_trainer"),
     *("test_command", "test_everyone", "test_tried", "test_cli", "test_replay", "test_batched", "test_learn"),
     *("test_pipeline", "test_states", "test_race", "test_programs", "test_acceptance", "test_bench", "test_blas"),
     *("test_kv", "test_standalone", "test_head"),

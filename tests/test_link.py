@@ -99,6 +99,7 @@ def test_a_run_that_nobody_takes_says_so(tab: Tab, line: Line, script: Script):
     assert tab.run()["text"] == "abcd"
 
 
+@pytest.mark.slow  # the page waits long before it calls a silent network dead
 def test_a_dead_network_that_comes_back_loses_nothing(tab: Tab, line: Line, script: Script):
     """A closed laptop: no connection ends."""
     script.gate.clear()
@@ -114,6 +115,7 @@ def test_a_dead_network_that_comes_back_loses_nothing(tab: Tab, line: Line, scri
     assert tab.page.evaluate("window.same")  # the page was not loaded anew
 
 
+@pytest.mark.slow  # ten seconds of waiting
 def test_a_run_that_takes_long_is_not_taken_for_a_dead_one(tab: Tab, line: Line, script: Script):
     script.gate.clear()
     tab.run("abcd", until=("running",))
