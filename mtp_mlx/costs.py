@@ -47,12 +47,12 @@ class Costs:
         worth a text that depends on a timing; but no width is kept that promises less than plain decode.
         """
 
-        def fastest(width: int) -> float:
+        def promised(width: int) -> float:
             return self.rate(chances, width=width, length=self.best_length(chances, width=width, most=width - 1))
 
-        best = max(self.passes, key=fastest)
-        kept = max(fastest(best) / BETTER, fastest(1) if 1 in self.passes else 0.0)
-        return usual if fastest(usual) >= kept else best
+        best = max(self.passes, key=promised)
+        kept = max(promised(best) / BETTER, promised(1) if 1 in self.passes else 0.0)
+        return usual if promised(usual) >= kept else best
 
 
 def measure(

@@ -11,11 +11,11 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from ending import ended, until
 
 from mtp_mlx.batch.pace import Pace
 from mtp_mlx.cli import main
@@ -183,24 +183,18 @@ def words(tiny, source, output):
     return ["batch", "proofread", str(source), str(output), "--backbone", str(tiny.path), *QUICK, "--no-timings"]
 
 
-def until(condition):
-    """Look every few milliseconds: what another process does to a file can be told in no other way."""
-    while not condition():
-        time.sleep(0.005)
-
-
-def wait_for_rows(alive, output):
+def wait_for_rows(process, output):
     """Until a row is recorded, or the run has ended."""
     journal = output.with_name(f"{output.name}.partial") / "rows-0.jsonl"
     size = journal.stat().st_size if journal.exists() else 0
-    until(lambda: not alive() or (journal.exists() and journal.stat().st_size > size))
+    until(lambda: journal.exists() and journal.stat().st_size > size, process)
 
 
 def test_the_first_interrupt_finishes_the_row_in_hand(tiny, tmp_path):
     source, output = rows(tmp_path / "in.jsonl", 400), tmp_path / "out.jsonl"
     code = [sys.executable, "-m", "mtp_mlx", *words(tiny, source, output)]
     process = subprocess.Popen(code, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-    wait_for_rows(lambda: process.poll() is None, output)
+    wait_for_rows(process, output)
     process.send_signal(signal.SIGINT)
     _, err = process.communicate()
     assert process.returncode == 130
@@ -257,8 +251,8 @@ def again_and_again(words, output, kills, *, pause):
         process.start()
         if kill := died < kills:
             if draw.random() < 0.9:
-                wait_for_rows(process.is_alive, output)
-            time.sleep(draw.expovariate(1 / pause))  # the moment is the point: anything may be going on
+                wait_for_rows(process, output)
+            ended(process, within=draw.expovariate(1 / pause))  # the moment is the point: anything may be going on
             process.kill()
         process.join()
         died += process.exitcode == -signal.SIGKILL
@@ -305,11 +299,11 @@ def test_several_processes_make_one_output(tiny, run, tmp_path):
         for rank in range(2)
     ]
     journals = [tmp_path / "out.jsonl.partial" / f"rows-{rank}.jsonl" for rank in range(2)]
-    until(lambda: ranks[0].poll() is not None or all(j.exists() and j.stat().st_size for j in journals))
+    until(lambda: all(j.exists() and j.stat().st_size for j in journals), ranks[0])
     assert ranks[0].poll() is None
     ranks[1].kill()
     size = journals[0].stat().st_size
-    until(lambda: ranks[0].poll() is not None or journals[0].stat().st_size > size)  # the other goes on
+    until(lambda: journals[0].stat().st_size > size, ranks[0])  # the other goes on
     ranks[0].kill()  # as the launcher does
     for rank in ranks:
         rank.wait()

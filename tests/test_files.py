@@ -9,11 +9,11 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from ending import ended, until
 
 from mtp_mlx.batch.files import Job, claim, owned, spool
 from mtp_mlx.batch.rows import Source
@@ -23,7 +23,8 @@ ROOT = Path(__file__).resolve().parent.parent
 
 # A whole run without a model: each text comes back in capitals, four at a time and the last of them first.
 WORK = """
-import sys, time
+import sys
+from hashlib import pbkdf2_hmac
 from itertools import islice
 from pathlib import Path
 from mtp_mlx.batch.files import Job
@@ -33,7 +34,7 @@ def answer(texts):
     texts = iter(texts)
     while hand := list(islice(texts, 4)):
         for number, text in reversed(hand):
-            time.sleep(0.001)  # the work, so that a kill falls into it
+            pbkdf2_hmac('sha256', text.encode(), b'', int(sys.argv[3]))  # work for a kill to fall into
             yield number, {"text": text.upper(), "tokens": number}
 
 job = Job(Source(Path(sys.argv[1]), "jsonl"), Path(sys.argv[2]), about={})
@@ -290,7 +291,7 @@ def test_a_folder_where_nothing_was_begun_is_not_left_behind(output):
 
 
 def start(source, output, **options):
-    code = [sys.executable, "-c", WORK, str(source.path), str(output)]
+    code = [sys.executable, "-c", WORK, str(source.path), str(output), "2000"]
     return subprocess.Popen(code, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, **options)
 
 
@@ -301,9 +302,8 @@ def kill_until_done(source, output, kills, *, random):
     while not output.exists() or folder.exists():
         run = start(source, output)
         if died < kills:
-            while not folder.exists() and run.poll() is None:
-                time.sleep(0.002)
-            time.sleep(random.expovariate(1 / 0.02))
+            until(folder.exists, run)
+            ended(run, within=random.expovariate(1 / 0.02))
             run.send_signal(signal.SIGKILL)
         died += run.wait() == -signal.SIGKILL
         run.stderr.close()
@@ -355,8 +355,8 @@ def test_a_million_rows_take_little_memory(tmp_path, output):
     with path.open("w") as file:
         file.writelines(f'{{"id": {i}, "text": "message {i}"}}\n' for i in range(1_000_000))
     peak = "job.finish(); import resource; print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
-    code = WORK.replace("time.sleep(0.001)", "pass").replace("sys.exit(0 if job.finish() else 3)", peak)
-    run = subprocess.run([sys.executable, "-c", code, path, output], cwd=ROOT, capture_output=True, text=True)
+    code = WORK.replace("sys.exit(0 if job.finish() else 3)", peak)
+    run = subprocess.run([sys.executable, "-c", code, path, output, "1"], cwd=ROOT, capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
     assert int(run.stdout) * (1 if sys.platform == "darwin" else 1024) < 150e6
     with output.open() as lines:

@@ -110,8 +110,7 @@ def work_through(
     beforehand = pace
     drafted = True  # no trial in the first phase: it goes by what is known beforehand
     for phase in phases(rows, batch=batch):
-        settled = pace.settle(request)
-        trial = None if settled.drafts or drafted else pace.trial(request)
+        trial = None if drafted or pace.settle(request).drafts else pace.trial(request)
         parts = [(phase, None)] if trial is None else [(phase[:batch], trial), (phase[batch:], None)]
         for part, given in (each for each in parts if each[0]):
             settled = given or pace.settle(request)

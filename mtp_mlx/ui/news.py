@@ -25,9 +25,8 @@ class Fresh:
         if "rounds" not in news:  # it waits, or loads
             return news
         before = self.last or {}
-        told = {name: value for name, value in news.items() if name not in before or before[name] != value}
-        for name in GROWING:
-            told.pop(name, None)
+        rest = {name: value for name, value in news.items() if name not in GROWING}
+        told = {name: value for name, value in rest.items() if name not in before or before[name] != value}
         told |= {"status": news["status"], "since": self._told, "rounds": news["rounds"][self._told :]}
         if news["status"] != "running":
             told["text"] = news["text"]
