@@ -4,6 +4,7 @@ import gzip
 import io
 import json
 import multiprocessing
+import multiprocessing.forkserver
 import os
 import random
 import resource
@@ -23,8 +24,6 @@ from mtp_mlx.pipeline import Pipeline
 from mtp_mlx.request import Request
 
 ROOT = Path(__file__).resolve().parent.parent
-PROCESSES = multiprocessing.get_context("forkserver")  # imports once, then forks before anything is computed
-PROCESSES.set_forkserver_preload(["conftest"])
 UNIT = 1 if sys.platform == "darwin" else 1024  # bytes that ru_maxrss counts in
 QUICK = ("--drafter", "lookup", "--max-tokens", "4", "--width", "2", "--draft-length", "1")
 
@@ -39,6 +38,17 @@ def run(tiny, monkeypatch, capfd):
         return code, capfd.readouterr().err
 
     return call
+
+
+@pytest.fixture(scope="module")
+def processes():
+    """Of a server that imports once, then forks before anything is computed."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["conftest"])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(Path(__file__).parent), prepend=os.pathsep)  # Python 3.11's looks nowhere else
+        multiprocessing.forkserver.ensure_running()
+    return context
 
 
 @pytest.fixture
@@ -221,27 +231,29 @@ def slow(*values, name):
         slow(900, 100, "3", name="several at once"),
     ],
 )
-def test_killed_at_random_moments_nothing_is_lost_or_doubled(tiny, run, tmp_path, n, kills, batch):
+def test_killed_at_random_moments_nothing_is_lost_or_doubled(tiny, run, processes, tmp_path, n, kills, batch):
     """A kill falls before the model is loaded, while rows are worked on, or as the output is put together."""
     source, output, expected = rows(tmp_path / "in.jsonl", n), tmp_path / "out.jsonl", tmp_path / "expected.jsonl"
     assert run(source, expected, "--no-timings", "--batch", batch)[0] == 0
-    again_and_again([*words(tiny, source, output), "--batch", batch], output, expected.read_bytes(), kills, pause=0.1)
+    command = [*words(tiny, source, output), "--batch", batch]
+    again_and_again(processes, command, output, expected.read_bytes(), kills, pause=0.1)
     assert output.read_bytes() == expected.read_bytes()
     assert [value["id"] for value in read(output)] == list(range(n))
     assert {path.name for path in tmp_path.iterdir()} == {"in.jsonl", "out.jsonl", "expected.jsonl"}
 
 
 @pytest.mark.slow
-def test_the_shipped_model_is_killed_and_nothing_is_lost_or_doubled(tmp_path):
+def test_the_shipped_model_is_killed_and_nothing_is_lost_or_doubled(processes, tmp_path):
     """Three texts at once, each drafting for itself, and other neighbours after every kill."""
     source, output, expected = rows(tmp_path / "in.jsonl", 60), tmp_path / "out.jsonl", tmp_path / "expected.jsonl"
     assert main([*SHIPPED, str(source), str(expected), "--no-timings"]) == 0
-    again_and_again([*SHIPPED, str(source), str(output), "--no-timings"], output, expected.read_bytes(), 24, pause=1)
+    command = [*SHIPPED, str(source), str(output), "--no-timings"]
+    again_and_again(processes, command, output, expected.read_bytes(), 24, pause=1)
     assert output.read_bytes() == expected.read_bytes()
     assert [value["id"] for value in read(output)] == list(range(60))
 
 
-def again_and_again(words, output, expected, kills, *, pause):
+def again_and_again(processes, words, output, expected, kills, *, pause):
     """Run a command until it was killed so often and its output is there: most kills come after a row is recorded.
 
     A run that ends before its kill comes has to be right as well, and is begun anew.
@@ -254,7 +266,7 @@ def again_and_again(words, output, expected, kills, *, pause):
         if output.exists():
             assert output.read_bytes() == expected
             output.unlink()
-        process = PROCESSES.Process(target=main, args=([*words, "--quiet"],))
+        process = processes.Process(target=main, args=([*words, "--quiet"],))
         process.start()
         if kill := died < kills:
             if draw.random() < 0.9:
@@ -272,14 +284,14 @@ def peak(words, told):
 
 
 @pytest.mark.slow
-def test_memory_does_not_grow_with_the_rows(tiny, tmp_path):
+def test_memory_does_not_grow_with_the_rows(tiny, processes, tmp_path):
     """100,000 were watched once, over a model of one layer: 152 MB from the first minute to the last."""
     peaks = []
     for n in (1000, 20_000):
-        told = PROCESSES.Queue()
+        told = processes.Queue()
         source, output = rows(tmp_path / f"{n}.jsonl", n), tmp_path / f"out-{n}.jsonl"
         shape = ("--batch", "16", "--drafter", "plain", "--draft-length", "0", "--width", "1", "--max-tokens", "1")
-        process = PROCESSES.Process(target=peak, args=([*words(tiny, source, output), *shape, "--quiet"], told))
+        process = processes.Process(target=peak, args=([*words(tiny, source, output), *shape, "--quiet"], told))
         process.start()
         code, most = told.get()
         process.join()
