@@ -11,7 +11,7 @@ from typing import Literal
 import mlx.core as mx
 from mlx_lm.generate import generate_step, speculative_generate_step
 
-from mtp_mlx import blas
+from mtp_mlx import blas, cpu
 from mtp_mlx.backbone import Prefix, nbytes
 from mtp_mlx.decode import speculative
 from mtp_mlx.drafters.auto import AutoDrafter
@@ -155,10 +155,10 @@ def _ours(pipeline: Pipeline, name: str, *, width: int | None, draft_length: int
 
 def _mlx_lm(pipeline: Pipeline) -> Arm:
     """What mlx-lm's stream_generate does, without its detokenizer."""
-    backbone = pipeline.backbone
+    backbone, model = pipeline.backbone, cpu.original(pipeline.backbone.model)
 
     def decode(case: Case) -> Iterator[Pass]:
-        for id, _ in generate_step(mx.array(case.ids), backbone.model, max_tokens=case.most):
+        for id, _ in generate_step(mx.array(case.ids), model, max_tokens=case.most):
             yield Pass((int(id),))
             if id in backbone.eos:
                 return
@@ -168,13 +168,14 @@ def _mlx_lm(pipeline: Pipeline) -> Arm:
 
 def _mlx_lm_speculative(pipeline: Pipeline, draft_length: int) -> Arm:
     """The same with the standalone drafter as its draft model; a pass ends with the model's own token, or the text."""
-    backbone, draft_model = pipeline.backbone, pipeline.standalone().drafter.model
+    backbone = pipeline.backbone
+    model, draft_model = map(cpu.original, (backbone.model, pipeline.standalone().drafter.model))
 
     def decode(case: Case) -> Iterator[Pass]:
         ids: list[int] = []
         left = case.most
         for id, _, from_draft in speculative_generate_step(
-            mx.array(case.ids), backbone.model, draft_model, num_draft_tokens=draft_length, max_tokens=case.most
+            mx.array(case.ids), model, draft_model, num_draft_tokens=draft_length, max_tokens=case.most
         ):
             ids.append(int(id))
             last = len(ids) == left or id in backbone.eos

@@ -16,7 +16,8 @@ from mlx.utils import tree_flatten
 from mlx_lm.tokenizer_utils import TokenizerWrapper
 from mlx_lm.utils import dequantize_model, load
 
-from mtp_mlx import powers
+from mtp_mlx import cpu
+from mtp_mlx.cpu import powers, products
 from mtp_mlx.kv import KV
 from mtp_mlx.weights import Report, WeightsError, fingerprint, unheard, verify
 
@@ -102,9 +103,10 @@ class Backbone:
 
     def logits(self, hidden: mx.array) -> mx.array:
         """(..., dim) post-norm states → (..., vocab)."""
-        if self.args.tie_word_embeddings:
-            return self.model.model.embed_tokens.as_linear(hidden)
-        return self.model.lm_head(hidden)
+        if not self.args.tie_word_embeddings:
+            return self.model.lm_head(hidden)
+        table = self.model.model.embed_tokens
+        return products.product(hidden, table.weight) if type(table) is nn.Embedding else table.as_linear(hidden)
 
     def states(self, ids: mx.array, cache: Sequence[Any]) -> mx.array:
         """One pass over (batch, rows) ids with an mlx-lm cache for each layer: post-norm states (batch, rows, dim)."""
@@ -186,6 +188,7 @@ def load_backbone(path: Path, *, row_by_row: bool = False, report: Report = unhe
     if mx.default_device() == mx.Device(mx.cpu):
         model.set_dtype(mx.float32)
         model = dequantize_model(model)
+    cpu.adapt(model)
     model.eval()
     done, size = 0, nbytes(model)
     arrays: Any = tree_flatten(model.parameters())

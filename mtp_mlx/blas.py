@@ -13,6 +13,7 @@ from time import perf_counter
 GFORTRAN_CURE = "install libgfortran5 (Debian, Ubuntu: apt-get install libgfortran5)"
 BUDGET = 0.05  # seconds that the timing may take at the start of a process
 GAIN = 1.1  # what more threads must bring
+AVX_512 = ("SKYLAKEX", "COOPERLAKE", "SAPPHIRERAPIDS")  # OpenBLAS's names of such CPUs; AMD's are the first two
 _state: Blas | None = None
 
 
@@ -25,6 +26,7 @@ class Library:
     file: str
     set_threads: str
     get_threads: str
+    core: str | None  # the function that names the kind of CPU it computes for
     variables: tuple[str, ...]  # which the library reads itself
 
 
@@ -36,6 +38,7 @@ LIBRARIES = (
         "libmkl_rt.so*",
         "MKL_Set_Num_Threads",
         "MKL_Get_Max_Threads",
+        None,
         ("MKL_NUM_THREADS", "OMP_NUM_THREADS"),
     ),
     Library(
@@ -44,6 +47,7 @@ LIBRARIES = (
         "libopenblas.so.0",
         "openblas_set_num_threads",
         "openblas_get_num_threads",
+        "openblas_get_corename",
         ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"),
     ),
 )
@@ -58,6 +62,7 @@ class Blas:
         problem: why it is slow and what cures that, None where it is not.
         threads: how many it uses, None for one that was not loaded here.
         why: how that was chosen, and why no better library was.
+        core: the kind of CPU that its kernels are for, where it tells.
     """
 
     name: str
@@ -65,6 +70,7 @@ class Blas:
     problem: str | None = None
     threads: int | None = None
     why: str = ""
+    core: str = ""
 
 
 def load() -> Blas:
@@ -98,7 +104,8 @@ def _load() -> Blas:
             continue
         why = choose_threads(library, loaded)
         threads = getattr(loaded, library.get_threads)()
-        return Blas(library.name, str(path), threads=threads, why="; ".join([why, *failed]))
+        why = "; ".join([why, *failed])
+        return Blas(library.name, str(path), threads=threads, why=why, core=_core(library, loaded))
     reasons = failed or ["no OpenBLAS found: pip install cmeel-openblas"]
     return Blas("reference", problem=f"decoding will be slow: {'; '.join(reasons)}")
 
@@ -112,6 +119,20 @@ def _find(library: Library) -> Path | None:
     except PackageNotFoundError:
         return None
     return next((Path(str(file.locate())) for file in listed if file.match(library.file)), None)
+
+
+def _core(library: Library, loaded: ctypes.CDLL) -> str:
+    """The kind of CPU that a library's kernels are for."""
+    if library.core is None:
+        return ""
+    name = getattr(loaded, library.core)
+    name.restype = ctypes.c_char_p
+    return name().decode().upper()
+
+
+def small_kernels() -> bool:
+    """Whether the BLAS in use multiplies small matrices where they lie, as OpenBLAS does on CPUs with AVX-512."""
+    return _state is not None and _state.core in AVX_512
 
 
 def choose_threads(library: Library, loaded: ctypes.CDLL) -> str:

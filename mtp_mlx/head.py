@@ -12,7 +12,8 @@ import mlx.nn as nn
 from mlx.utils import tree_flatten
 from mlx_lm.models.rope_utils import initialize_rope
 
-from mtp_mlx import bound, powers
+from mtp_mlx import bound, cpu
+from mtp_mlx.cpu import powers
 from mtp_mlx.tasks import TASKS
 
 if TYPE_CHECKING:
@@ -267,6 +268,7 @@ def load_head(folder: Path, backbone: Backbone) -> MTPHead:
         head = MTPHead(config, arrays["draft_vocab"])
         head.load_weights(list(arrays.items()))
     head.set_dtype(backbone.dtype)
+    cpu.adapt(head)
     head.eval()
     mx.eval(head.parameters())
     return head

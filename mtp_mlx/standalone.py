@@ -11,7 +11,7 @@ import mlx.core as mx
 import mlx.nn as nn
 from mlx.utils import tree_flatten
 
-from mtp_mlx import bound
+from mtp_mlx import bound, cpu
 from mtp_mlx.head import dense_weight
 
 if TYPE_CHECKING:
@@ -98,6 +98,7 @@ def load_standalone(folder: Path, backbone: Backbone) -> Standalone:
             raise ValueError(f"{sorted(missing)[0]} is missing")
         drafter.load_weights(list(arrays.items()), strict=False)
     drafter.set_dtype(backbone.dtype)
+    cpu.adapt(drafter)
     drafter.eval()
     mx.eval(drafter.parameters())
     return drafter

@@ -7,7 +7,7 @@ from mlx_lm.models import llama
 from mlx_lm.models.activations import swiglu
 from mlx_lm.models.base import scaled_dot_product_attention
 
-from mtp_mlx import powers
+from mtp_mlx.cpu import powers
 
 
 @pytest.mark.parametrize("heads", [(4, 4), (6, 2)])
@@ -47,7 +47,7 @@ def test_extreme_gates_are_finite():
 
 @pytest.mark.parametrize("slow", [True, False])
 def test_either_way_is_the_same_but_for_the_last_bits(monkeypatch, slow):
-    monkeypatch.setattr(powers, "slow_exponentials", lambda: slow)
+    monkeypatch.setattr(powers, "on_linux_cpu", lambda: slow)
     gate, x = mx.linspace(-60, 60, 99), mx.random.normal((99,))
     assert mx.allclose(powers.gated(gate, x), nn.silu(gate) * x, rtol=1e-5, atol=1e-7)
     assert mx.allclose(powers.exp(gate), mx.exp(gate), rtol=1e-4)
@@ -58,7 +58,7 @@ def test_only_within_the_block_and_only_where_it_is_faster(tiny, monkeypatch):
     ours = (powers.attention, powers.swiglu)
     theirs = (scaled_dot_product_attention, swiglu)
     for slow in (True, False):
-        monkeypatch.setattr(powers, "slow_exponentials", lambda slow=slow: slow)
+        monkeypatch.setattr(powers, "on_linux_cpu", lambda slow=slow: slow)
         with pytest.raises(KeyError), powers.instead(tiny.model):
             assert (llama.scaled_dot_product_attention, llama.swiglu) == (ours if slow else theirs)
             raise KeyError

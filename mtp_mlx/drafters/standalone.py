@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import mlx.core as mx
 
-from mtp_mlx import powers
 from mtp_mlx.backbone import PREFILL_CHUNK, Backbone, nbytes
+from mtp_mlx.cpu import powers
 from mtp_mlx.drafters.base import Context, Drafter
 from mtp_mlx.drafters.vocabulary import make_vocabulary
 from mtp_mlx.events import Draft, Round

@@ -8,8 +8,9 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 
-from mtp_mlx import powers
 from mtp_mlx.backbone import Backbone
+from mtp_mlx.cpu import powers
+from mtp_mlx.cpu.products import product
 
 FREQUENT = 2048  # ids that are always candidates; with fewer, more of the best ones are missed
 CLUSTER = 16  # ids that share a centroid
@@ -52,8 +53,8 @@ class DraftVocabulary:
 
     def candidates(self, y: mx.array) -> tuple[mx.array, mx.array]:
         """(dim,) → the ids that may follow, (n,), and their logits, (n,)."""
-        logits = y @ self._rows.T
-        return self.ids, logits if self._own_rows is None else mx.concatenate([logits, y @ self._own_rows.T])
+        logits = product(y, self._rows)
+        return self.ids, logits if self._own_rows is None else mx.concatenate([logits, product(y, self._own_rows)])
 
     def best(self, y: mx.array) -> tuple[mx.array, mx.array]:
         """(dim,) → the most probable id, (1,), and its probability, ()."""
@@ -77,14 +78,14 @@ class DraftVocabulary:
 
     def _shared(self, y: mx.array, texts: Sequence[Any]) -> tuple[mx.array, mx.array]:
         """(texts, dim) → the candidates that are not a text's own, and their logits, (texts, n) each."""
-        logits = y @ self._rows.T
+        logits = product(y, self._rows)
         return mx.broadcast_to(self.fixed, logits.shape), logits
 
     def _best_own(self, y: mx.array) -> Best:
         """The best of the text's own ids after (dim,)."""
         if self._own_rows is None:
             return mx.array(0, mx.int32), mx.array(-np.inf), mx.array(0.0)
-        return _best(self._own, y @ self._own_rows.T)
+        return _best(self._own, product(y, self._own_rows))
 
 
 def _best(ids: mx.array, logits: mx.array) -> Best:
@@ -146,7 +147,7 @@ class CentroidVocabulary(DraftVocabulary):
     def _near(self, y: mx.array) -> mx.array:
         """(..., dim) → the clusters whose ids are candidates, (..., nearest)."""
         nearest = min(NEAREST, len(self._clusters))
-        return mx.argpartition(-(y @ self._centroids.T), nearest - 1, axis=-1)[..., :nearest]
+        return mx.argpartition(-(product(y, self._centroids)), nearest - 1, axis=-1)[..., :nearest]
 
 
 def make_vocabulary(ids: mx.array, backbone: Backbone, *, frequent: int | None) -> DraftVocabulary:

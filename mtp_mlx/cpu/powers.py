@@ -1,4 +1,4 @@
-"""On a Linux CPU, exponentials as powers: MLX computes those several times faster there."""
+"""Exponentials as powers: MLX computes those several times faster on a Linux CPU."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def instead(model: Any) -> Iterator[None]:
     either the one or the other. Elsewhere nothing changes.
     """
     names: dict[str, Any] = vars(sys.modules[type(model).__module__])  # where mlx-lm's models find these functions
-    ours = {"scaled_dot_product_attention": attention, "swiglu": swiglu} if slow_exponentials() else {}
+    ours = {"scaled_dot_product_attention": attention, "swiglu": swiglu} if on_linux_cpu() else {}
     before = {name: names[name] for name in ours if name in names}
     names.update({name: ours[name] for name in before})
     try:
@@ -31,19 +31,19 @@ def instead(model: Any) -> Iterator[None]:
         names.update(before)
 
 
-def slow_exponentials() -> bool:
-    """Whether MLX computes on a CPU without vector code for exponentials."""
+def on_linux_cpu() -> bool:
+    """Whether MLX computes on a CPU, and not with Apple's libraries."""
     return sys.platform == "linux" and mx.default_device() == mx.Device(mx.cpu)
 
 
 def gated(gate: mx.array, x: mx.array) -> mx.array:
     """silu(gate) · x, the way that is faster here."""
-    return swiglu(gate, x) if slow_exponentials() else nn.silu(gate) * x
+    return swiglu(gate, x) if on_linux_cpu() else nn.silu(gate) * x
 
 
 def exp(x: mx.array) -> mx.array:
     """e to the power of each, the way that is faster here."""
-    return mx.power(math.e, x) if slow_exponentials() else mx.exp(x)
+    return mx.power(math.e, x) if on_linux_cpu() else mx.exp(x)
 
 
 def attention(

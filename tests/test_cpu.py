@@ -1,0 +1,87 @@
+"""What takes the place of MLX's layers on a Linux CPU: the same figures but for the last bits, and the same weights."""
+
+import mlx.core as mx
+import mlx.nn as nn
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from mlx.utils import tree_flatten
+from mlx_lm.models import llama
+
+from mtp_mlx import blas, cpu
+from mtp_mlx.cpu import products
+from mtp_mlx.cpu.products import Linear, piece, product
+from mtp_mlx.cpu.rotation import Rotation
+
+
+@pytest.fixture(params=[True, False], ids=["small kernels", "none"])
+def kernels(request, monkeypatch):
+    monkeypatch.setattr(blas, "small_kernels", lambda: request.param)
+
+
+@pytest.mark.parametrize("rows", [(), (1,), (1, 1), (2,), (1, 5), (2, 3), (1, 16), (17,)])
+@pytest.mark.parametrize("outputs", [1, 37, 96, 1536, 6000])
+def test_a_product_is_the_product(kernels, rows, outputs):
+    x, weight = mx.random.normal((*rows, 64)), mx.random.normal((outputs, 64))
+    y = product(x, weight)
+    assert y.shape == (*rows, outputs)
+    assert mx.allclose(y, x @ weight.T, rtol=1e-5, atol=1e-4)
+
+
+@given(outputs=st.integers(1, 50_000), inputs=st.integers(1, 9000))
+def test_a_matrix_is_cut_into_even_pieces_or_not_at_all(outputs, inputs):
+    size = piece(outputs, inputs)
+    assert size == 0 or (outputs % size == 0 and size >= products.LEAST and size * inputs <= products.PIECE_NUMBERS)
+
+
+def test_a_bias_is_added(kernels):
+    layer = nn.Linear(8, 40)
+    layer.bias = mx.random.normal((40,))
+    x = mx.random.normal((2, 3, 8))
+    assert mx.allclose(Linear.of(layer)(x), layer(x), atol=1e-5)
+
+
+@pytest.mark.parametrize("traditional", [True, False])
+@pytest.mark.parametrize("scale", [1.0, 0.25])
+def test_rows_are_rotated_as_mlx_does(traditional, scale):
+    rope = nn.RoPE(16, traditional=traditional, base=500.0, scale=scale)
+    ours = Rotation(rope)
+    for offset, rows in [(0, 1), (0, 7), (3, 7), (3, 2), (700, 2), (3, 2)]:
+        x = mx.random.normal((2, 3, rows, 16))
+        assert mx.allclose(ours(x, offset=offset), rope(x, offset=offset), atol=2e-5)
+    offsets = mx.array([3, 9])  # of each text, as in a batch
+    assert mx.array_equal(ours(x, offset=offsets), rope(x, offset=offsets))
+
+
+def test_what_is_not_to_be_rotated_stays():
+    rope = nn.RoPE(8)
+    x = mx.random.normal((1, 2, 3, 16))  # the first half of each head only
+    assert mx.array_equal(Rotation(rope)(x, offset=5), rope(x, offset=5))
+
+
+def test_a_row_is_rotated_alike_in_any_pass():
+    ours = Rotation(nn.RoPE(64, base=100_000))
+    x = mx.random.normal((1, 9, 8, 64))
+    together = ours(x, offset=40)
+    for i in range(8):
+        rows = mx.concatenate([x[:, :, i:], x[:, :, :i]], axis=2)  # row i first, from its own position on
+        assert mx.array_equal(ours(rows, offset=40 + i)[:, :, 0], together[:, :, i])
+
+
+@pytest.mark.parametrize("slow", [True, False])
+def test_a_model_is_adapted_only_where_it_is_faster_and_back(tiny, monkeypatch, slow):
+    monkeypatch.setattr(cpu, "on_linux_cpu", lambda: slow)
+    model = llama.Model(tiny.args)
+    before = dict(tree_flatten(model.parameters()))
+    logits = model(mx.array([[1, 2, 3]]))
+    cpu.adapt(model)
+    attention = [layer.self_attn for layer in model.layers]
+    assert {type(a.q_proj) for a in attention} == {Linear if slow else nn.Linear}
+    assert len({id(a.rope) for a in attention}) == (1 if slow else len(attention))
+    assert mx.allclose(model(mx.array([[1, 2, 3]])), logits, atol=1e-5)
+    after = dict(tree_flatten(model.parameters()))
+    assert after.keys() == before.keys() and all(after[name] is before[name] for name in before)
+
+    again = cpu.original(model)
+    assert {type(layer.self_attn.q_proj) for layer in again.layers} == {nn.Linear}
+    assert mx.array_equal(again(mx.array([[1, 2, 3]])), logits)
