@@ -17,7 +17,7 @@ from mlx_lm.tokenizer_utils import TokenizerWrapper
 from mlx_lm.utils import dequantize_model, load
 
 from mtp_mlx import cpu
-from mtp_mlx.cpu import powers, products
+from mtp_mlx.cpu import products
 from mtp_mlx.kv import KV
 from mtp_mlx.weights import Report, WeightsError, fingerprint, unheard, verify
 
@@ -110,7 +110,7 @@ class Backbone:
 
     def states(self, ids: mx.array, cache: Sequence[Any]) -> mx.array:
         """One pass over (batch, rows) ids with an mlx-lm cache for each layer: post-norm states (batch, rows, dim)."""
-        with powers.instead(self.model):
+        with cpu.one_pass(self.model):
             return self.model.model(ids, cache=cache)
 
     def make_kv(self, rows: int) -> KV:

@@ -11,7 +11,7 @@ from mlx_lm.models import llama
 from mtp_mlx import blas, cpu
 from mtp_mlx.cpu import products
 from mtp_mlx.cpu.products import Linear, piece, product
-from mtp_mlx.cpu.rotation import Rotation
+from mtp_mlx.cpu.rotation import Rotation, one_pass
 
 
 @pytest.fixture(params=[True, False], ids=["small kernels", "none"])
@@ -49,8 +49,20 @@ def test_rows_are_rotated_as_mlx_does(traditional, scale):
     for offset, rows in [(0, 1), (0, 7), (3, 7), (3, 2), (700, 2), (3, 2)]:
         x = mx.random.normal((2, 3, rows, 16))
         assert mx.allclose(ours(x, offset=offset), rope(x, offset=offset), atol=2e-5)
-    offsets = mx.array([3, 9])  # of each text, as in a batch
-    assert mx.array_equal(ours(x, offset=offsets), rope(x, offset=offsets))
+
+
+def test_every_text_of_a_batch_has_its_own_position():
+    rope = nn.RoPE(16)
+    ours = Rotation(rope)
+    x, offsets = mx.random.normal((2, 3, 4, 16)), mx.array([3, 9])
+    for _ in range(2):  # passes
+        with one_pass():
+            for _ in range(2):  # layers
+                assert mx.allclose(ours(x, offset=offsets), rope(x, offset=offsets), atol=2e-5)
+        offsets += 2  # in place, as mlx-lm's caches do between layers too
+        for _ in range(2):
+            assert mx.array_equal(ours(x, offset=offsets), rope(x, offset=offsets))
+            offsets += 1
 
 
 def test_what_is_not_to_be_rotated_stays():

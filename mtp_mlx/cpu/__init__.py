@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import mlx.nn as nn
 from mlx.utils import tree_map
 
+from mtp_mlx.cpu import powers, rotation
 from mtp_mlx.cpu.powers import on_linux_cpu
 from mtp_mlx.cpu.products import Linear
 from mtp_mlx.cpu.rotation import Rotation
@@ -40,3 +43,10 @@ def original(model: Any) -> Any:
     made = type(model)(model.args)
     made.update(model.parameters())
     return made.eval()
+
+
+@contextmanager
+def one_pass(model: Any) -> Iterator[None]:
+    """Within the block, where a pass is put together, the model takes our functions too, and nothing is made twice."""
+    with powers.instead(model), rotation.one_pass():
+        yield

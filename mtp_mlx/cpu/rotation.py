@@ -3,18 +3,33 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
 
+_pass: object | None = None  # what tells one pass from the next
+
+
+@contextmanager
+def one_pass() -> Iterator[None]:
+    """Within the block, an array of offsets stays as it is; mlx-lm's caches for batches count theirs up in place."""
+    global _pass
+    before, _pass = _pass, object()
+    try:
+        yield
+    finally:
+        _pass = before
+
 
 class Rotation(nn.RoPE):
     """RoPE, where every position has a rotation matrix, made once for all queries and keys of a pass.
 
-    The matrices of the last pass are kept, so all layers of a model can share one Rotation. Only those of whole
-    numbers: an array of offsets, one for each text, can change in place, and goes the way of MLX.
+    The matrices of the last pass are kept, so all layers of a model can share one Rotation. An array of offsets, one
+    for each text, goes the way of MLX where nothing says that it will not change; see ``one_pass``.
 
     Source: RoFormer (arXiv:2104.09864), equation 15.
     """
@@ -30,17 +45,23 @@ class Rotation(nn.RoPE):
         self._frequencies = frequencies[mx.array(pair)] * rope.scale  # (dims,) radians a position
         self._turn, self._stay = mx.array(turn), mx.eye(rope.dims)
         mx.eval(self._frequencies, self._turn, self._stay)
-        self._kept: tuple[tuple[int, int], mx.array] | None = None
+        self._kept: tuple[tuple[Any, int], mx.array] | None = None
 
     def __call__(self, x: mx.array, offset: Any = 0) -> mx.array:
-        """(batch, heads, rows, dims) of rows that follow one another from position ``offset`` → the same, rotated."""
-        if isinstance(offset, int) and x.shape[-1] == self.dims:
-            return (x.swapaxes(1, 2) @ self._matrices(offset, x.shape[2]).astype(x.dtype)).swapaxes(1, 2)
-        return super().__call__(x, offset=offset)
+        """(batch, heads, rows, dims) of rows that follow one another → the same, rotated.
 
-    def _matrices(self, offset: int, rows: int) -> mx.array:
-        """(rows, dims, dims)."""
-        if self._kept is None or self._kept[0] != (offset, rows):
-            angles = (mx.arange(offset, offset + rows)[:, None] * self._frequencies)[:, None]  # (rows, 1, dims)
-            self._kept = (offset, rows), mx.cos(angles) * self._stay + mx.sin(angles) * self._turn
-        return self._kept[1]
+        ``offset``: the position of the first row, or an array of one for each text, (batch,).
+        """
+        one = isinstance(offset, int)
+        if x.shape[-1] != self.dims or not (one or _pass):
+            return super().__call__(x, offset=offset)
+        key = (offset if one else _pass, x.shape[2])
+        if self._kept is None or self._kept[0] != key:
+            self._kept = key, self._matrices(mx.array(offset), x.shape[2]).astype(x.dtype)
+        return (x.swapaxes(1, 2) @ self._kept[1]).swapaxes(1, 2)
+
+    def _matrices(self, offset: mx.array, rows: int) -> mx.array:
+        """(...) offsets → (..., rows, dims, dims)."""
+        positions = offset[..., None] + mx.arange(rows)
+        angles = (positions[..., None] * self._frequencies)[..., None, :]  # (..., rows, 1, dims)
+        return mx.cos(angles) * self._stay + mx.sin(angles) * self._turn

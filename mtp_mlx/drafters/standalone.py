@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import mlx.core as mx
 
+from mtp_mlx import cpu
 from mtp_mlx.backbone import PREFILL_CHUNK, Backbone, nbytes
-from mtp_mlx.cpu import powers
 from mtp_mlx.drafters.base import Context, Drafter
 from mtp_mlx.drafters.vocabulary import make_vocabulary
 from mtp_mlx.events import Draft, Round
@@ -65,7 +65,7 @@ class StandaloneDrafter(Drafter):
 
     def _feed(self, ids: mx.array) -> mx.array:
         """(n,) ids into the cache → (n, dim) post-norm states."""
-        with powers.instead(self.drafter.model):
+        with cpu.one_pass(self.drafter.model):
             states = self.drafter.model.model(ids[None], cache=self.kv.layers)[0]
         self.kv.commit(len(ids))
         return states
