@@ -17,8 +17,8 @@ class AutoDrafter(Drafter):
     What a draft can be expected to bring is the sum over its tokens of the chance that all up to it are accepted.
     A head's token has the head's own probability. A copied token has the measured chance of its match's length,
     which grows by one with each token copied; the head's tokens are part of the match, so a copy that the head
-    agrees with gains by it. Where the copy leaves the head's draft, its token has no better chance than the head's
-    own leaves it: a head that is sure of another token is seldom wrong.
+    agrees with gains by it. Where the copy leaves the head's draft, its token has its chance of what the head's own
+    leaves: a head that is sure of another token is seldom wrong.
     """
 
     name = "auto"
@@ -52,7 +52,7 @@ class AutoDrafter(Drafter):
         if not copied or copied[0] == own.ids[j]:  # that is in the splice after one more of the head's tokens
             return Draft()
         chances = [self.copy_chance[min(matched + i, len(self.copy_chance)) - 1] for i in range(len(copied))]
-        chances[0] = min(chances[0], 1 - own.probabilities[j])
+        chances[0] *= 1 - own.probabilities[j]
         return Draft((*own.ids[:j], *copied), (*own.probabilities[:j], *chances))
 
 
