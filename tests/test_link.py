@@ -131,7 +131,7 @@ def test_a_run_that_takes_long_is_not_taken_for_a_dead_one(tab: Tab, line: Line,
     tab.wait("done")
 
 
-@pytest.mark.parametrize("name", ["rounds", "input"])
+@pytest.mark.parametrize("name", ["rounds", "input", "prompt_tokens"])
 def test_news_that_is_lost_is_asked_for(
     stage: Callable[..., Tab], script: Script, losing: Callable[[str], None], name: str
 ):
@@ -140,6 +140,7 @@ def test_news_that_is_lost_is_asked_for(
     trace = stage().run("abcdefgh" * 4)
     assert (trace["status"], trace["text"], len(trace["rounds"])) == ("done", "abcdefgh" * 4, 16)
     assert trace["token_ids"] == [*b"abcdefgh" * 4] and trace["input"] == trace["text"]
+    assert trace["prompt_tokens"] == 7
     assert all(len(round["rows"]) == len(round["drafted"]) + 1 for round in trace["rounds"][::2])
 
 

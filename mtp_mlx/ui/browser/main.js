@@ -1,7 +1,7 @@
 // Draws what the server says of a run as it comes, unless a recorded trace is on show.
 const shown = { recorded: false };
 const hearing = new Hearing({ begin, changed });
-let rival = null; // in a race, what plain decode did before
+let rival = null; // in a race, the film of what plain decode did before
 
 function draw() {
   // As text: what the framework is given as objects it clones and watches whole, at every change.
@@ -9,11 +9,12 @@ function draw() {
 }
 
 function begin(news, before) {
+  rival = news.lane === 2 ? before : null;
+  if (rival && shown.recorded) return; // nobody asked for another run: this one goes on
   shown.recorded = false;
   part.stale.hidden = part.origin.hidden = part.fileError.hidden = true;
   load(hearing.film);
   startRace(null);
-  rival = news.lane === 2 ? before.trace : null;
   show();
 }
 
@@ -21,12 +22,10 @@ function changed(film) {
   const { trace } = film;
   root.trace = trace;
   busy(BUSY.includes(trace.status));
-  if (!shown.recorded) refresh();
-  if (rival && trace.status === "done") {
-    startRace([rival, trace]);
-    rival = null;
-  }
   announce(film);
+  if (shown.recorded) return;
+  refresh();
+  if (rival && trace.status === "done") startRace([rival.trace, trace]);
 }
 
 // The page as it was after some moments of a film.
