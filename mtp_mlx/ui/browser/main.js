@@ -2,6 +2,7 @@
 const shown = { recorded: false };
 const hearing = new Hearing({ begin, changed });
 let rival = null; // in a race, the film of what plain decode did before
+let typed = null; // what is in the form, once that has changed
 
 function draw() {
   // As text: what the framework is given as objects it clones and watches whole, at every change.
@@ -22,6 +23,7 @@ function changed(film) {
   const { trace } = film;
   root.trace = trace;
   busy(BUSY.includes(trace.status));
+  sayStale();
   announce(film);
   if (shown.recorded) return;
   refresh();
@@ -105,9 +107,15 @@ function announce({ trace, rounds }) {
   }
 }
 
-root.addEventListener("typed", ({ detail }) => {
+// Whether what is on show is of another text than the one in the form.
+function sayStale() {
   const { input, task } = hearing.film.trace;
-  part.stale.hidden = shown.recorded || input === undefined || (input === detail.text && task === detail.task);
+  part.stale.hidden = shown.recorded || !typed || input === undefined || (input === typed.text && task === typed.task);
+}
+
+root.addEventListener("typed", ({ detail }) => {
+  typed = detail;
+  sayStale();
 });
 
 // Another language: what is said anew is drawn anew.
