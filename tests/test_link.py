@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from typing import cast
 
 import pytest
 from cut import Line
-from playwright.sync_api import BrowserContext, expect
+from playwright.sync_api import BrowserContext, Locator, expect
 from tab import Tab, free_port, needs_browser
 from theatre import Script, losing, script, stage, theatre
 
@@ -97,6 +98,24 @@ def test_a_run_that_nobody_takes_says_so(tab: Tab, line: Line, script: Script):
     line.mend()
     expect(status(tab)).to_contain_text(ENDED)
     assert tab.run()["text"] == "abcd"
+
+
+def test_a_bug_that_nobody_runs_says_so(tab: Tab, line: Line, script: Script):
+    def lab() -> Locator:
+        tab.page.locator("[role=tab]").nth(1).click()
+        tab.page.locator(".learn .steps button").last.click()
+        return tab.page.locator(".trial").first
+
+    trial = lab()
+    line.cut()
+    trial.get_by_role("button").click()
+    expect(trial.locator(".result")).to_have_text(re.compile(LOST))
+    expect(tab.page.locator(".trial").nth(1).locator(".result")).to_be_hidden()
+    line.mend()
+    expect(status(tab)).to_contain_text(ENDED)
+    trial = lab()
+    trial.get_by_role("button").click()
+    expect(trial.locator(".result")).to_contain_text("On this text the fault")
 
 
 @pytest.mark.slow  # the page waits long before it calls a silent network dead
