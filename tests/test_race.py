@@ -92,9 +92,7 @@ def test_a_recorded_run_that_is_opened_meanwhile_stays_in_sight(stage: Callable[
     tab.page.wait_for_function("(lane) => document.querySelector('.mtp').trace.lane === lane", arg=lane)
     tab.page.locator("[data-part=openRecorded]").click()
     text = tab.part("origin")
-    tab.page.wait_for_function(
-        "(() => { const { lane, status } = document.querySelector('.mtp').trace; return lane === 2 && status === 'done'; })()"
-    )
+    tab.wait("done")
     expect(tab.page.locator("#race")).to_be_enabled()
     expect(tab.page.locator("[data-part=origin]")).to_be_visible()
     assert tab.part("origin") == text and tab.page.locator("[data-part=race]").is_hidden()

@@ -1,5 +1,5 @@
 // Draws what the server says of a run as it comes, unless a recorded trace is on show.
-const shown = { recorded: false };
+const shown = { recorded: false, from: null };
 const hearing = new Hearing({ begin, changed });
 let rival = null; // in a race, the film of what plain decode did before
 let typed = null; // what is in the form, once that has changed
@@ -13,7 +13,8 @@ function begin(news, before) {
   rival = news.lane === 2 ? before : null;
   if (rival && shown.recorded) return; // nobody asked for another run: this one goes on
   shown.recorded = false;
-  part.stale.hidden = part.origin.hidden = part.fileError.hidden = true;
+  part.stale.hidden = part.fileError.hidden = true;
+  sayOrigin();
   load(hearing.film);
   startRace(null);
   show();
@@ -124,6 +125,8 @@ function speak(language) {
   words = WORDS[language];
   sayWords();
   listRecorded();
+  sayOrigin();
+  part.fileError.hidden = true; // it was said in the other language
   passes.film = timeline.film = null;
   sayRace();
   drawRace();
