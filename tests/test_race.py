@@ -98,3 +98,18 @@ def test_a_recorded_run_that_is_opened_meanwhile_stays_in_sight(stage: Callable[
     assert tab.part("origin") == text and tab.page.locator("[data-part=race]").is_hidden()
     raced(tab, "abcd")  # the next one is shown again
     expect(tab.page.locator("[data-part=origin]")).to_be_hidden()
+
+
+@pytest.mark.parametrize("place", [".round .token", "[data-part=play]", "[data-part=download]"])
+def test_the_focus_does_not_fall_where_the_second_lane_begins(stage: Callable[..., Tab], script: Script, place: str):
+    script.pause = 0.1
+    tab = stage()
+    tab.page.get_by_label("Text").fill("abcdefgh" * 2)
+    tab.page.click("#race")
+    tab.page.wait_for_selector(".round .token")
+    tab.page.locator(place).first.focus()
+    assert tab.page.evaluate("document.querySelector('.mtp').trace.lane") == 1
+    tab.wait("done")
+    assert tab.page.evaluate("document.querySelector('.mtp').contains(document.activeElement)")
+    tab.page.keyboard.press("Tab")
+    expect(tab.page.locator(".round .token").first).to_be_focused()

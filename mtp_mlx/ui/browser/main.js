@@ -15,6 +15,7 @@ function begin(news, before) {
   shown.recorded = false;
   part.stale.hidden = part.fileError.hidden = true;
   sayOrigin();
+  keepFocus();
   load(hearing.film);
   startRace(null);
   show();
@@ -72,6 +73,12 @@ function drawWarnings(warnings) {
   const lines = warnings.map((line) => `⚠ ${told(line)}`);
   if ([...part.warnings.children].map(({ textContent }) => textContent).join("\n") === lines.join("\n")) return;
   part.warnings.replaceChildren(...lines.map((line) => make("li", "", line)));
+}
+
+// Where the focus is on what goes with the last run, it stays near.
+function keepFocus() {
+  const going = [part.rounds, part.player, part.download];
+  if (going.some((place) => place.contains(document.activeElement))) part.rounds.focus({ preventScroll: true });
 }
 
 // On a narrow screen the trace is below the form: bring a new run into view.
