@@ -113,3 +113,15 @@ def test_the_focus_does_not_fall_where_the_second_lane_begins(stage: Callable[..
     assert tab.page.evaluate("document.querySelector('.mtp').contains(document.activeElement)")
     tab.page.keyboard.press("Tab")
     expect(tab.page.locator(".round .token").first).to_be_focused()
+
+
+def test_the_second_lane_does_not_scroll_the_page(stage: Callable[..., Tab], script: Script):
+    script.pause = 0.1
+    tab = stage(width=390)
+    tab.page.get_by_label("Text").fill("abcdefgh")
+    tab.page.click("#race")
+    tab.page.wait_for_selector(".round .token")
+    assert tab.page.evaluate("scrollY") > 0  # a narrow screen shows the run where it begins
+    tab.page.evaluate("scrollTo(0, 0)")
+    tab.wait("done")
+    assert tab.page.evaluate("scrollY") == 0

@@ -18,7 +18,7 @@ function begin(news, before) {
   keepFocus();
   load(hearing.film);
   startRace(null);
-  show();
+  if (!rival) show();
 }
 
 function changed(film) {
