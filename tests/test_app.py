@@ -39,10 +39,10 @@ class App:
         return True
 
 
-def start(port: int, **environment: str) -> tuple[subprocess.Popen[str], str]:
+def start(port: int, host: str = "127.0.0.1", **environment: str) -> tuple[subprocess.Popen[str], str]:
     """Start app.py; wait for the line that says where it is."""
     process = subprocess.Popen(
-        [sys.executable, "app.py", "--port", str(port)],
+        [sys.executable, "app.py", "--host", host, "--port", str(port)],
         cwd=ROOT,
         env={"OPENBLAS_NUM_THREADS": "1"} | os.environ | environment,
         stdout=subprocess.PIPE,
@@ -50,8 +50,9 @@ def start(port: int, **environment: str) -> tuple[subprocess.Popen[str], str]:
     )
     assert process.stdout is not None
     line = process.stdout.readline()
-    assert f"http://127.0.0.1:{port}/" in line
-    return process, f"http://127.0.0.1:{port}/"
+    address = f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"
+    assert address in line
+    return process, address
 
 
 @pytest.fixture(scope="module")
@@ -184,11 +185,32 @@ def test_two_tabs_queue_and_the_second_runs_when_the_first_is_stopped(tab: Tab, 
     other.close()
 
 
-def test_a_port_in_use_is_one_line_and_a_failure(app: App):
+def has_ipv6() -> bool:
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        return False
+    return True
+
+
+needs_ipv6 = pytest.mark.skipif(not has_ipv6(), reason="no IPv6 on this machine")
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", pytest.param("::1", marks=needs_ipv6)])
+def test_a_port_in_use_is_one_line_and_a_failure(app: App, host: str):
     port = app.address.rstrip("/").rpartition(":")[2]
-    result = subprocess.run([sys.executable, "app.py", "--port", port], cwd=ROOT, capture_output=True, text=True)
+    words = [sys.executable, "app.py", "--host", host, "--port", port]
+    result = subprocess.run(words, cwd=ROOT, capture_output=True, text=True)
     assert result.returncode == 1
-    assert re.fullmatch(rf"cannot open http://127.0.0.1:{port}: .*in use.*\n", result.stderr) and result.stdout == ""
+    address = re.escape(f"[{host}]" if ":" in host else host)
+    assert re.fullmatch(rf"cannot open http://{address}:{port}: .*in use.*\n", result.stderr) and result.stdout == ""
+
+
+@needs_ipv6
+def test_the_page_opens_at_an_address_of_ipv6_too():
+    process, _ = start(free_port(), "::1")
+    process.send_signal(signal.SIGINT)
+    assert process.wait(20) == 0
 
 
 def test_ctrl_c_ends_it_at_once_whatever_it_does(browser: BrowserContext):

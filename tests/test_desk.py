@@ -35,8 +35,8 @@ def until(news: Iterator[str], status: str) -> dict[str, Any]:
     return next(one for one in map(json.loads, news) if one["status"] == status)
 
 
-def tried(desk: Desk) -> Iterator[str]:
-    return desk.fault(*FORM, cast(Any, SimpleNamespace(fault="end")), TAB)
+def tried(desk: Desk, form: tuple[str, str, str, int, bool, str] = FORM) -> Iterator[str]:
+    return desk.fault(*form, cast(Any, SimpleNamespace(fault="end")), TAB)
 
 
 def test_a_run_with_a_fault_is_two_runs_and_both_say_which(desk: Desk, script: Script):
@@ -72,3 +72,27 @@ def test_a_run_is_told_whole_to_who_has_its_key_and_the_newest_are_remembered(de
     assert desk.whole(keys[0]) == desk.whole("0" * 16) == "null"
     whole = json.loads(desk.whole(keys[1]))
     assert (whole["status"], whole["text"], len(whole["rounds"]), whole["input"]) == ("done", "abcd", 2, "abcd")
+
+
+@pytest.mark.parametrize("act", ["run", "race", "fault"])
+@pytest.mark.parametrize("ends", ["done", "failed", "empty", "stopped", "running", "starting"])
+def test_a_run_that_is_over_is_stopped_and_forgotten(desk: Desk, script: Script, act: str, ends: str):
+    """However it ends: a tab that is closed, at whatever moment, never comes again."""
+    if ends in ("done", "failed"):
+        script.gate.set()
+    if ends == "failed":
+        script.failure = "no weights today"
+    form = (FORM[0], " " if ends == "empty" else FORM[1], *FORM[2:])
+    news = desk.run(*form, TAB) if act == "run" else desk.race(*form, TAB) if act == "race" else tried(desk, form)
+    if ends in ("running", "starting"):
+        until(news, ends)
+        job = desk._jobs[TAB.session_hash]
+        cast(Any, news).close()
+        assert job.cancelled.is_set()
+    else:
+        if ends == "stopped":
+            until(news, "running")
+            desk.stop(TAB)
+        for _ in news:
+            pass
+    assert not desk._jobs

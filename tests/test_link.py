@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from typing import cast
 
 import pytest
 from cut import Line
-from playwright.sync_api import BrowserContext, expect
+from playwright.sync_api import BrowserContext, Locator, expect
 from tab import Tab, free_port, needs_browser
 from theatre import Script, losing, script, stage, theatre
 
@@ -99,6 +100,24 @@ def test_a_run_that_nobody_takes_says_so(tab: Tab, line: Line, script: Script):
     assert tab.run()["text"] == "abcd"
 
 
+def test_a_bug_that_nobody_runs_says_so(tab: Tab, line: Line, script: Script):
+    def lab() -> Locator:
+        tab.page.locator("[role=tab]").nth(1).click()
+        tab.page.locator(".learn .steps button").last.click()
+        return tab.page.locator(".trial").first
+
+    trial = lab()
+    line.cut()
+    trial.get_by_role("button").click()
+    expect(trial.locator(".result")).to_have_text(re.compile(LOST))
+    expect(tab.page.locator(".trial").nth(1).locator(".result")).to_be_hidden()
+    line.mend()
+    expect(status(tab)).to_contain_text(ENDED)
+    trial = lab()
+    trial.get_by_role("button").click()
+    expect(trial.locator(".result")).to_contain_text("On this text the fault")
+
+
 @pytest.mark.slow  # the page waits long before it calls a silent network dead
 def test_a_dead_network_that_comes_back_loses_nothing(tab: Tab, line: Line, script: Script):
     """A closed laptop: no connection ends."""
@@ -131,7 +150,7 @@ def test_a_run_that_takes_long_is_not_taken_for_a_dead_one(tab: Tab, line: Line,
     tab.wait("done")
 
 
-@pytest.mark.parametrize("name", ["rounds", "input"])
+@pytest.mark.parametrize("name", ["rounds", "input", "prompt_tokens"])
 def test_news_that_is_lost_is_asked_for(
     stage: Callable[..., Tab], script: Script, losing: Callable[[str], None], name: str
 ):
@@ -140,6 +159,7 @@ def test_news_that_is_lost_is_asked_for(
     trace = stage().run("abcdefgh" * 4)
     assert (trace["status"], trace["text"], len(trace["rounds"])) == ("done", "abcdefgh" * 4, 16)
     assert trace["token_ids"] == [*b"abcdefgh" * 4] and trace["input"] == trace["text"]
+    assert trace["prompt_tokens"] == 7
     assert all(len(round["rows"]) == len(round["drafted"]) + 1 for round in trace["rounds"][::2])
 
 

@@ -174,6 +174,19 @@ def test_results_of_another_text_say_so(stage: Callable[..., Tab]):
     expect(note).to_be_hidden()
 
 
+def test_a_text_that_was_changed_before_its_run_began_is_seen_to_be_another(stage: Callable[..., Tab], script: Script):
+    script.gate.clear()
+    stage().run("efgh", until=("running",))
+    tab = stage()
+    tab.run("abcd", until=("queued",))
+    tab.page.get_by_label("Text").fill("abcde")
+    script.gate.set()
+    assert tab.wait("done")["input"] == "abcd"
+    expect(tab.page.locator("[data-part=stale]")).to_be_visible()
+    tab.run()
+    expect(tab.page.locator("[data-part=stale]")).to_be_hidden()
+
+
 def test_run_and_stop_are_there_when_they_can_do_something(stage: Callable[..., Tab], script: Script):
     script.gate.clear()
     tab = stage()

@@ -7,10 +7,10 @@ from collections.abc import Callable
 import pytest
 from playwright.sync_api import expect
 from tab import END, Tab, needs_browser, shots
-from theatre import Script, script, stage, theatre
+from theatre import Script, losing, script, stage, theatre
 
 pytestmark = needs_browser
-__all__ = ["script", "stage", "theatre"]  # fixtures
+__all__ = ["losing", "script", "stage", "theatre"]  # fixtures
 
 
 def raced(tab: Tab, text: str) -> None:
@@ -71,3 +71,57 @@ def test_a_race_over_nothing_says_so(stage: Callable[..., Tab]):
     tab.page.click("#race")
     assert tab.wait(*END)["status"] == "failed"
     assert "the text is empty" in tab.part("status")
+
+
+def test_the_end_of_the_first_lane_is_not_lost(
+    stage: Callable[..., Tab], script: Script, losing: Callable[[str], None]
+):
+    """The second lane begins at once after it, and of two pieces of news the framework may pass on the newer one."""
+    losing("finish")
+    tab = stage()
+    raced(tab, "abcd")
+    assert "all 4 token ids are equal" in tab.part("verdict")
+
+
+@pytest.mark.parametrize("lane", [1, 2])
+def test_a_recorded_run_that_is_opened_meanwhile_stays_in_sight(stage: Callable[..., Tab], script: Script, lane: int):
+    script.pause = 0.1
+    tab = stage()
+    tab.page.get_by_label("Text").fill("abcdefgh")
+    tab.page.click("#race")
+    tab.page.wait_for_function("(lane) => document.querySelector('.mtp').trace.lane === lane", arg=lane)
+    tab.page.locator("[data-part=openRecorded]").click()
+    text = tab.part("origin")
+    tab.wait("done")
+    expect(tab.page.locator("#race")).to_be_enabled()
+    expect(tab.page.locator("[data-part=origin]")).to_be_visible()
+    assert tab.part("origin") == text and tab.page.locator("[data-part=race]").is_hidden()
+    raced(tab, "abcd")  # the next one is shown again
+    expect(tab.page.locator("[data-part=origin]")).to_be_hidden()
+
+
+@pytest.mark.parametrize("place", [".round .token", "[data-part=play]", "[data-part=download]"])
+def test_the_focus_does_not_fall_where_the_second_lane_begins(stage: Callable[..., Tab], script: Script, place: str):
+    script.pause = 0.1
+    tab = stage()
+    tab.page.get_by_label("Text").fill("abcdefgh" * 2)
+    tab.page.click("#race")
+    tab.page.wait_for_selector(".round .token")
+    tab.page.locator(place).first.focus()
+    assert tab.page.evaluate("document.querySelector('.mtp').trace.lane") == 1
+    tab.wait("done")
+    assert tab.page.evaluate("document.querySelector('.mtp').contains(document.activeElement)")
+    tab.page.keyboard.press("Tab")
+    expect(tab.page.locator(".round .token").first).to_be_focused()
+
+
+def test_the_second_lane_does_not_scroll_the_page(stage: Callable[..., Tab], script: Script):
+    script.pause = 0.1
+    tab = stage(width=390)
+    tab.page.get_by_label("Text").fill("abcdefgh")
+    tab.page.click("#race")
+    tab.page.wait_for_selector(".round .token")
+    assert tab.page.evaluate("scrollY") > 0  # a narrow screen shows the run where it begins
+    tab.page.evaluate("scrollTo(0, 0)")
+    tab.wait("done")
+    assert tab.page.evaluate("scrollY") == 0

@@ -260,6 +260,19 @@ def test_recorded_runs_have_names_that_people_can_read(stage: Callable[..., Tab]
     tab.choose("English")  # the choice is kept for the other tests
 
 
+def test_in_another_language_a_recorded_run_has_its_name_there_and_stays_chosen(stage: Callable[..., Tab]):
+    tab = stage()
+    tab.page.get_by_label("Recorded runs").select_option(index=1)
+    pressed(tab, "Watch")
+    opened(tab, "{")
+    expect(tab.page.locator("[data-part=fileError]")).to_be_visible()
+    tab.choose("한국어")
+    expect(tab.page.locator("[data-part=origin]")).to_contain_text("녹화된 실행: 교정, 프롬프트 룩업")
+    expect(tab.page.locator("[data-part=recorded]")).to_have_value("1")
+    expect(tab.page.locator("[data-part=fileError]")).to_be_hidden()
+    tab.choose("English")
+
+
 @pytest.mark.parametrize(
     ("texts", "whole"),
     [

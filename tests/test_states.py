@@ -94,6 +94,24 @@ def test_a_reload_keeps_what_was_typed_and_chosen_and_no_other_tab_sees_it(stage
     assert other.run("abcd")["task"] == "proofread"
 
 
+def test_the_hint_is_of_the_task_and_the_language_whatever_answer_comes_last(stage: Callable[..., Tab]):
+    tab = stage()
+    tab.page.evaluate("""() => {
+        const ask = window.fetch;
+        let asked = 0;
+        window.fetch = async (...all) => {
+            const slow = all[1]?.method === "POST" && !asked++;
+            if (slow) await new Promise((go) => setTimeout(go, 1500));
+            return ask(...all);
+        };
+    }""")
+    tab.choose("한국어")
+    tab.choose("Summarize notifications")
+    tab.page.wait_for_timeout(2500)
+    expect(tab.page.locator("#text")).to_contain_text("한 줄에 알림 하나")
+    expect(tab.page.locator("#run")).to_have_text("실행")
+
+
 def lines(tokenizer: TokenizerWrapper, folder: Path) -> Iterator[str]:
     """What the server says of what cannot be done, as it says it."""
     (folder / "config.json").write_text("{}")

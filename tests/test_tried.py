@@ -107,8 +107,11 @@ def test_it_waits_stops_and_fails_as_any_run(stage: Callable[..., Tab], script: 
     expect(tab.page.locator(".own .text")).to_have_text("")
 
 
-def test_news_that_is_lost_is_asked_for(stage: Callable[..., Tab], script: Script, losing: Callable[[str], None]):
-    losing("rounds")
+@pytest.mark.parametrize("name", ["rounds", "finish"])
+def test_news_that_is_lost_is_asked_for(
+    stage: Callable[..., Tab], script: Script, losing: Callable[[str], None], name: str
+):
+    losing(name)
     script.bugged, script.pause = "abcdefgx" * 4, 0.05
     trials = lab(stage(), "abcdefgh" * 4)
     expect(tried(trials.first)).to_have_text("On this text the fault shows.")

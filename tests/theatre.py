@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cache
 from time import sleep
@@ -76,7 +76,9 @@ class Script:
 
         def events(self) -> Iterator[Event]:
             self.script.started.set()
+            sleep(self.script.pause)
             yield Prefilled(7, 0.0)
+            sleep(self.script.pause)
             if self.request.drafter == "plain":
                 for one in self.request.text + self.script.plain_end:
                     self.wait()
@@ -172,15 +174,20 @@ def losing(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     """The first news that has this is lost on its way to the browser."""
 
     def lose(name: str) -> None:
-        tell, lost = desk.Fresh.__call__, []
+        tell, lost = desk.Desk._run, []
 
-        def told(self: desk.Fresh, news: dict) -> dict:
-            all = tell(self, news)
-            if lost or not all.get(name):
-                return all
-            lost.append(all)
-            return {"status": all["status"]}
+        def told(*args: Any, **options: Any) -> Generator[dict, None, Any]:
+            all = tell(*args, **options)
+            while True:
+                try:
+                    news = next(all)
+                except StopIteration as end:
+                    return end.value
+                if lost or not news.get(name):
+                    yield news
+                else:
+                    lost.append(news)
 
-        monkeypatch.setattr(desk.Fresh, "__call__", told)
+        monkeypatch.setattr(desk.Desk, "_run", told)
 
     return lose

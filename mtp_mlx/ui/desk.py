@@ -144,20 +144,27 @@ class Desk:
         if job is None:
             yield ({"status": "failed", "message": EMPTY} if stands else {"status": "stopped"}) | name
             return None
-        yield {"status": "starting"} | name
-        # Counted, so that no two are the same: a browser that hears nothing asks whether anybody is there.
-        for beat, news in enumerate(self._engine.follow(job)):
-            if news["status"] == "queued" and job.cancelled.is_set():
-                yield {"status": "stopped"} | name
-                return None
-            if job.said.empty():  # else the browser is behind, and gets the newer one
+        done: Run | None = None
+        try:
+            yield {"status": "starting"} | name
+            beats = itertools.count()  # a browser knows by them whether it missed anything, and that somebody is there
+            for news in self._engine.follow(job):
+                if news["status"] == "queued" and job.cancelled.is_set():
+                    yield {"status": "stopped"} | name
+                    break
+                if not job.said.empty():  # the browser is behind, and gets the newer one
+                    continue
                 if fresh.last is None and "rounds" in news:
                     self._remember(name["key"], fresh)
-                told = fresh(news) | name | {"beat": beat}
-                yield told if ends or news["status"] != "done" else told | {"status": "running"}
-            if news["status"] == "done":
-                return Run(job, name)
-        return None
+                over = news["status"] == "done"
+                told = fresh(news) | name | {"beat": next(beats)}
+                yield told | {"status": "running"} if over and not ends else told
+                if over:
+                    done = Run(job, name)
+        finally:
+            if ends or not done:
+                self._end(request, job)
+        return done
 
     def _lanes(self, forms: tuple[Form, Form], request: gr.Request) -> Iterator[dict[str, Any]]:
         """Two runs, one after the other, the second only if the first was done; ``lane`` says which one it is.
@@ -175,6 +182,13 @@ class Desk:
             self._told[key] = fresh
             for old in [*self._told][:-KEPT]:
                 del self._told[old]
+
+    def _end(self, request: gr.Request, job: Job) -> None:
+        """A run is over, or nobody listens any more; its tab may never come again."""
+        job.cancelled.set()
+        with self._lock:
+            if self._jobs.get(request.session_hash) is job:
+                del self._jobs[request.session_hash]
 
     def stop(self, request: gr.Request) -> None:
         """Stop the run of a tab, if it has one; it frees the model within a round."""

@@ -163,7 +163,7 @@ def build(engine: Engine, *, has_head: bool) -> gr.Blocks:
                     server_functions=[whole],
                 )
 
-        def speak(language: str, task: str) -> list[dict[str, Any]]:
+        def speak(language: str) -> list[dict[str, Any]]:
             """The form in another language; what is chosen and written in it stays."""
             words = LANGUAGES[language]
             return [
@@ -171,7 +171,7 @@ def build(engine: Engine, *, has_head: bool) -> gr.Blocks:
                 gr.update(label=words.watch),
                 gr.update(label=words.learn),
                 gr.update(label=words.task, choices=_tasks(words)),
-                gr.update(label=words.text, info=words.tasks[task][1]),
+                gr.update(label=words.text),
                 gr.update(value=words.run),
                 gr.update(value=words.stop),
                 gr.update(value=words.race),
@@ -183,10 +183,11 @@ def build(engine: Engine, *, has_head: bool) -> gr.Blocks:
             ]
 
         said = [intro, watch, learn, task, text, run, stop, race, *examples, drafter, draft_length, auto, profile]
-        language.change(speak, [language, task], said, queue=False, **QUIET)
+        language.change(speak, language, said, queue=False, **QUIET)
         language.change(inputs=language, js=SPOKEN, queue=False, **QUIET)
         page.load(outputs=language, js=BROWSER_LANGUAGE, queue=False, **QUIET)
-        task.change(_hint, [task, language], text, queue=False, **QUIET)
+        # By one event for both: the answers of two could come in the wrong order.
+        gr.on([task.change, language.change], _hint, [task, language], text, queue=False, **QUIET)
         gr.on([task.change, text.change], inputs=[task, text], js=TYPED, queue=False, **QUIET)
         form = [task, text, drafter, draft_length, auto, profile]
         auto.change(lambda auto: gr.update(interactive=not auto), auto, draft_length, queue=False, **QUIET)

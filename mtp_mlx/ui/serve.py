@@ -27,12 +27,14 @@ def main(argv: list[str] | None = None) -> None:
     for folder in filter(None, (args.backbone, head)):
         if not folder.is_dir():
             sys.exit(f"no weights at {folder}")
+    host = f"[{args.host}]" if ":" in args.host else args.host  # IPv6, as addresses of pages and Gradio have it
     try:
-        _claim(args.host, args.port)
+        for claimed in (args.host, "127.0.0.1"):  # Gradio tries that one, whatever it is to listen on
+            _claim(claimed, args.port)
     except OSError as error:
-        sys.exit(f"cannot open http://{args.host}:{args.port}: {error.strerror or error}; choose another --port")
+        sys.exit(f"cannot open http://{host}:{args.port}: {error.strerror or error}; choose another --port")
     with suppress(KeyboardInterrupt):
-        serve(args.host, args.port, args.backbone, head)
+        serve(host, args.port, args.backbone, head)
     os._exit(0)  # at once: an ordinary exit aborts where MLX's thread is at work
 
 

@@ -2,19 +2,23 @@
 function openTrace(trace, from) {
   show();
   part.stale.hidden = true;
-  shown.recorded = true;
+  Object.assign(shown, { recorded: true, from });
   load(new Film(trace));
   startRace(null);
-  say(part.origin, words.origin(from));
-  part.origin.hidden = false;
+  sayOrigin();
   refresh();
+}
+
+function sayOrigin() {
+  part.origin.hidden = !shown.recorded;
+  if (shown.recorded) say(part.origin, words.origin(shown.from()));
 }
 
 async function openFile(file) {
   part.fileError.hidden = true;
   try {
     if (file.size > MOST_BYTES) throw new TraceError(words.tooLarge(MOST_BYTES / 1e6));
-    openTrace(parseTrace(await file.text()), file.name);
+    openTrace(parseTrace(await file.text()), () => file.name);
   } catch (error) {
     if (!(error instanceof TraceError) && error.name !== "NotReadableError") throw error;
     say(part.fileError, words.notOpened(file.name, error instanceof TraceError ? error.message : words.unreadable));
@@ -42,7 +46,9 @@ const { recorded } = given;
 part.recordedBox.hidden = recorded.length === 0;
 
 function listRecorded() {
+  const chosen = Math.max(0, part.recorded.selectedIndex);
   part.recorded.replaceChildren(...recorded.map((trace, i) => new Option(nameOf(trace), i)));
+  part.recorded.selectedIndex = chosen;
 }
 
 function nameOf({ task, drafter, input }) {
@@ -63,7 +69,7 @@ function firstWords(text) {
 
 part.openRecorded.addEventListener("click", () => {
   const trace = recorded[part.recorded.value];
-  openTrace(parseTrace(JSON.stringify(trace)), nameOf(trace));
+  openTrace(parseTrace(JSON.stringify(trace)), () => nameOf(trace));
   if (isStill()) return;
   go(0);
   play();

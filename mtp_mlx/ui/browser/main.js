@@ -1,7 +1,8 @@
 // Draws what the server says of a run as it comes, unless a recorded trace is on show.
-const shown = { recorded: false };
+const shown = { recorded: false, from: null };
 const hearing = new Hearing({ begin, changed });
-let rival = null; // in a race, what plain decode did before
+let rival = null; // in a race, the film of what plain decode did before
+let typed = null; // what is in the form, once that has changed
 
 function draw() {
   // As text: what the framework is given as objects it clones and watches whole, at every change.
@@ -9,24 +10,26 @@ function draw() {
 }
 
 function begin(news, before) {
+  rival = news.lane === 2 ? before : null;
+  if (rival && shown.recorded) return; // nobody asked for another run: this one goes on
   shown.recorded = false;
-  part.stale.hidden = part.origin.hidden = part.fileError.hidden = true;
+  part.stale.hidden = part.fileError.hidden = true;
+  sayOrigin();
+  keepFocus();
   load(hearing.film);
   startRace(null);
-  rival = news.lane === 2 ? before.trace : null;
-  show();
+  if (!rival) show();
 }
 
 function changed(film) {
   const { trace } = film;
   root.trace = trace;
   busy(BUSY.includes(trace.status));
-  if (!shown.recorded) refresh();
-  if (rival && trace.status === "done") {
-    startRace([rival, trace]);
-    rival = null;
-  }
+  sayStale();
   announce(film);
+  if (shown.recorded) return;
+  refresh();
+  if (rival && trace.status === "done") startRace([rival.trace, trace]);
 }
 
 // The page as it was after some moments of a film.
@@ -72,6 +75,12 @@ function drawWarnings(warnings) {
   part.warnings.replaceChildren(...lines.map((line) => make("li", "", line)));
 }
 
+// Where the focus is on what goes with the last run, it stays near.
+function keepFocus() {
+  const going = [part.rounds, part.player, part.download];
+  if (going.some((place) => place.contains(document.activeElement))) part.rounds.focus({ preventScroll: true });
+}
+
 // On a narrow screen the trace is below the form: bring a new run into view.
 function show() {
   const { top } = root.getBoundingClientRect();
@@ -106,9 +115,15 @@ function announce({ trace, rounds }) {
   }
 }
 
-root.addEventListener("typed", ({ detail }) => {
+// Whether what is on show is of another text than the one in the form.
+function sayStale() {
   const { input, task } = hearing.film.trace;
-  part.stale.hidden = shown.recorded || input === undefined || (input === detail.text && task === detail.task);
+  part.stale.hidden = shown.recorded || !typed || input === undefined || (input === typed.text && task === typed.task);
+}
+
+root.addEventListener("typed", ({ detail }) => {
+  typed = detail;
+  sayStale();
 });
 
 // Another language: what is said anew is drawn anew.
@@ -117,6 +132,8 @@ function speak(language) {
   words = WORDS[language];
   sayWords();
   listRecorded();
+  sayOrigin();
+  part.fileError.hidden = true; // it was said in the other language
   passes.film = timeline.film = null;
   sayRace();
   drawRace();

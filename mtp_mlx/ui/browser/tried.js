@@ -20,7 +20,7 @@ function leave(film) {
 function trial(fault) {
   const act = button([], () => {
     if (isTrying(fault)) return trigger("halted");
-    trying.asked = true;
+    trying.asked = fault;
     trigger("tried", { fault });
   });
   const box = make("div", "trial", act, line(), make("div", "pair"));
@@ -42,15 +42,16 @@ function fillTrial(box) {
   const { fault } = box.dataset;
   const [act, result, shown] = box.children;
   const films = tried.get(fault) ?? [];
-  say(act, isTrying(fault) ? words.learn.stopIt : words.learn.tryIt);
+  const going = isTrying(fault);
+  say(act, going ? words.learn.stopIt : words.learn.tryIt);
   act.ariaLabel = `${act.textContent}: ${words.learn.faults[fault].title}`;
-  result.hidden = !films.length;
-  if (!films.length) return;
-  const { trace } = films.at(-1);
-  const done = trace.status === "done";
-  const going = BUSY.includes(trace.status);
-  const stands = going && root.hasAttribute("data-lost") ? words.status.lost : standing(trace);
-  say(result, done ? outcome(fault, ...films) : `${going ? `${words.learn.lanes[trace.lane - 1]} ` : ""}${stands}`);
+  const lost = root.hasAttribute("data-lost") && (going || trying.asked === fault);
+  result.hidden = !films.length && !lost;
+  if (result.hidden) return;
+  const { trace } = films.at(-1) ?? trying.film;
+  const done = trace.status === "done" && !lost;
+  const lane = going ? `${words.learn.lanes[trace.lane - 1]} ` : "";
+  say(result, done ? outcome(fault, ...films) : `${lane}${lost ? words.status.lost : standing(trace)}`);
   shown.replaceChildren(...(done ? [make("p", "note", words.learn.triedWith(trace)), ...sides(fault, ...films)] : []));
 }
 
@@ -93,8 +94,7 @@ function sayOwnText(box) {
 root.addEventListener("typed", () => sayOwnText(part.step.querySelector(".own")));
 watchOver(trying, (is) => {
   root.toggleAttribute("data-lost", is);
-  const { fault } = trying.film.trace;
-  if (fault) drawTried(fault);
+  part.step.querySelectorAll(".trial").forEach(fillTrial);
 });
 watch("value", () => {
   if (props.value) trying.take(JSON.parse(props.value));
