@@ -13,6 +13,7 @@ import pytest
 
 from mtp_mlx import blas, weights
 from mtp_mlx.cli import main
+from mtp_mlx.drafters.base import Drafter
 from mtp_mlx.options import parser
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -39,6 +40,13 @@ def test_run_writes_the_text_and_the_numbers_apart(run):
     assert code == 0
     assert out.strip()
     assert "6 tokens in 6 passes" in err
+
+
+def test_where_no_drafts_pay_it_says_so(run, monkeypatch):
+    monkeypatch.setattr("mtp_mlx.pipeline.Pipeline.paced", lambda self, drafter, task, *, width: (Drafter(), 1))
+    words = ("run", "proofread", "hello wrld", "--drafter", "lookup", "--max-tokens", "3")
+    assert "nothing drafted" in run(*words)[2]
+    assert "nothing drafted" not in run(*words, "--draft-length", "2")[2]
 
 
 def test_json_is_the_whole_trace(run):

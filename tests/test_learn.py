@@ -193,5 +193,8 @@ def test_it_is_for_everyone(address: str, browser: BrowserContext):
     tab.page.screenshot(path=shots("learn-narrow.png"), full_page=True)
     tab.page.get_by_label("English").check()
     expect(tab.page.locator(".learn h2")).to_have_text("Fault lab")
+    for switch in tab.page.get_by_role("switch").all():
+        expect(switch).to_be_checked()
+    expect(tab.page.locator(".fault .sides")).to_have_count(len(LESSONS["faults"]))
     context.close()
     assert tab.errors == []

@@ -1,5 +1,7 @@
 // The fault lab: a text as it should be, and beside it what a famous bug made of it, recorded or run here and now.
 
+const switchedOn = new Set(); // faults whose recorded texts are on show
+
 function faultLab(piece) {
   piece.append(ownText());
   for (const { fault, right, wrong } of lessons.faults) {
@@ -7,10 +9,16 @@ function faultLab(piece) {
     const shown = make("div", "pair");
     const toggle = make("input", "");
     Object.assign(toggle, { type: "checkbox", role: "switch" });
-    toggle.addEventListener("change", () => {
+    const fill = () => {
       const nodes = () => [make("p", "", why), ...sides(fault, new Film(right), new Film(wrong))];
       shown.replaceChildren(...(toggle.checked ? nodes() : []));
+    };
+    toggle.checked = switchedOn.has(fault);
+    toggle.addEventListener("change", () => {
+      switchedOn[toggle.checked ? "add" : "delete"](fault);
+      fill();
     });
+    fill();
     piece.append(make("div", "fault", make("label", "switch", toggle, ` ${title}`), shown, trial(fault)));
   }
 }

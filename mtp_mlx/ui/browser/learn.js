@@ -32,7 +32,7 @@ function facts() {
     head: mebibytes(model.head.bytes),
     size: model.size,
     layers: model.layers,
-    read: model.head.kv_layers.map((layer) => layer + 1),
+    read: model.head.kv_layers,
     pass: milliseconds(costs.mtp.passes[1]),
     wide: milliseconds(costs.mtp.passes[8]),
     step: milliseconds(costs.mtp.step),

@@ -29,7 +29,7 @@ WORDS.en.learn = {
     {
       title: "A frozen model and its head",
       text: ({ size, layers, read, weights, head }) =>
-        `The model is frozen: nothing in it was trained for this. The head (${head} beside ${weights}) starts from the model’s last state, ${size} numbers that say where the text is going, and looks things up in the keys and values that the model has stored of the text anyway, in layers ${read.join(" and ")} of ${layers}.`,
+        `The model is frozen: nothing in it was trained for this. The head (${head} beside ${weights}) starts from the model’s last state, ${size} numbers that say where the text is going, and looks things up in the keys and values that the model has stored of the text anyway, in layers ${read.join(" and ")} of 0 to ${layers - 1}.`,
       task: "choose a guess, and see what the head was looking at. Where does it copy?",
     },
     {
