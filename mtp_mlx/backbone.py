@@ -183,12 +183,12 @@ def load_backbone(path: Path, *, row_by_row: bool = False, report: Report = unhe
     report("read", 0, 0)
     try:
         model, tokenizer = load(str(path))[:2]
+        if mx.default_device() == mx.Device(mx.cpu):
+            model.set_dtype(mx.float32)
+            model = dequantize_model(model)
+        cpu.adapt(model)
     except Exception as error:  # mlx and mlx-lm raise many kinds for a truncated or foreign file
         raise WeightsError(f"{path} cannot be loaded ({error}): {REDOWNLOAD}") from error
-    if mx.default_device() == mx.Device(mx.cpu):
-        model.set_dtype(mx.float32)
-        model = dequantize_model(model)
-    cpu.adapt(model)
     model.eval()
     done, size = 0, nbytes(model)
     arrays: Any = tree_flatten(model.parameters())

@@ -61,6 +61,13 @@ def readable(folder: Path, *, what: str, cure: str) -> Iterator[None]:
         raise WeightsError(f"{folder} is not a readable {what} ({error}): {cure}") from error
 
 
+def check_chances(*rows: Sequence[float]) -> None:
+    """Raise ValueError where one of them is not a row of probabilities."""
+    for row in rows:
+        if not row or not all(0 <= chance <= 1 for chance in row):
+            raise ValueError(f"{row!r} are not probabilities")
+
+
 def check(
     folder: Path,
     config: Any,
@@ -75,7 +82,7 @@ def check(
     Raises:
         WeightsError: another backbone or vocabulary, or ``layers`` or draft ids that the backbone does not have.
     """
-    if not all(0 <= layer < len(backbone.model.layers) for layer in layers):
+    if not all(isinstance(layer, int) and 0 <= layer < len(backbone.model.layers) for layer in layers):
         raise WeightsError(f"{folder} names layers that {backbone.path.name} does not have: {cure}")
     if config.vocab != backbone.vocab_hash:
         raise WeightsError(f"{folder} drafts in another vocabulary than {backbone.path.name}: {cure}")
@@ -85,3 +92,6 @@ def check(
         ids = np.array(arrays["draft_vocab"])
         if not ids.size or ids.min() < 0 or ids.max() >= backbone.args.vocab_size:
             raise WeightsError(f"{folder} drafts ids that {backbone.path.name} does not have: {cure}")
+        frequent = 0 if config.frequent is None else config.frequent
+        if not isinstance(frequent, int) or not 0 <= frequent <= ids.size:
+            raise WeightsError(f"{folder} has {frequent!r} frequent ids of {ids.size:,}: {cure}")

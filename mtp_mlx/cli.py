@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import json
 import os
 import sys
@@ -32,6 +33,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except (ValueError, OSError) as error:  # WeightsError, TextError, DataError, ProfileError are ValueErrors
+        if isinstance(error, OSError) and error.errno == errno.ENOSPC and not error.filename:
+            error = "there is no room for what is written: make some, and run the same command again"
         print(f"mtp-mlx: {' '.join(str(error).split())}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:

@@ -57,6 +57,11 @@ class HeadConfig:
     frequent: int | None = None
     acceptance: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        bound.check_chances(self.copy_chance, *self.acceptance.values())
+        if not self.rope_theta > 0:
+            raise ValueError(f"rope_theta is {self.rope_theta}")
+
     @classmethod
     def for_backbone(cls, backbone: Backbone, *, kv_layers: Sequence[int], frequent: int | None = None) -> HeadConfig:
         """The same widths as the backbone, so that its layers can be copied in."""
@@ -267,8 +272,8 @@ def load_head(folder: Path, backbone: Backbone) -> MTPHead:
     with bound.readable(folder, what="MTP head", cure=RETRAIN):
         head = MTPHead(config, arrays["draft_vocab"])
         head.load_weights(list(arrays.items()))
+        cpu.adapt(head)
     head.set_dtype(backbone.dtype)
-    cpu.adapt(head)
     head.eval()
     mx.eval(head.parameters())
     return head

@@ -197,4 +197,7 @@ def _draft_length(text: str) -> int | str:
 
 
 def _layers(text: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in text.split(","))
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} are no layers: give their numbers, as in 20,29") from None

@@ -30,8 +30,10 @@ def encode(tokenizer: TokenizerWrapper, task: Task, text: str) -> Prompt:
     ``<|im_end|>`` and the like in ``text`` become the tokens of their letters, never control tokens.
 
     Raises:
-        TextError: nothing to work on, not Unicode, or too long for the task.
+        TextError: nothing to work on, no text, not Unicode, or too long for the task.
     """
+    if not isinstance(text, str):
+        raise TextError(f"the text is no text but {type(text).__name__}: give a string")
     try:
         text.encode()
     except UnicodeEncodeError as error:

@@ -37,6 +37,9 @@ class StandaloneConfig:
     frequent: int | None = None
     acceptance: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        bound.check_chances(*self.acceptance.values())
+
 
 class Standalone(nn.Module):
     """An mlx-lm model of the backbone's own kind with fewer layers; ``model`` drafts for mlx-lm as it is."""
@@ -97,8 +100,8 @@ def load_standalone(folder: Path, backbone: Backbone) -> Standalone:
         if missing:
             raise ValueError(f"{sorted(missing)[0]} is missing")
         drafter.load_weights(list(arrays.items()), strict=False)
+        cpu.adapt(drafter)
     drafter.set_dtype(backbone.dtype)
-    cpu.adapt(drafter)
     drafter.eval()
     mx.eval(drafter.parameters())
     return drafter

@@ -39,11 +39,26 @@ def test_answers_are_those_of_the_texts_alone(pipeline):
 
 
 def test_a_text_that_cannot_be_worked_on_does_not_stop_the_others(pipeline):
-    texts = ["", "half \ud800", "word " * 200_000, "fine"]
-    results = [result for _, result in run(enumerate(texts), pipeline=pipeline, request=REQUEST)]
-    assert [result.keys() for result in results[:3]] == [{"error"}] * 3
-    assert all("\n" not in result["error"] for result in results[:3])
-    assert results[3]["seconds"] > 0
+    texts = ["", "half \ud800", "word " * 200_000, None, b"bytes", 5, "fine"]
+    for size in (1, 2):
+        results = dict(run(enumerate(texts), pipeline=pipeline, request=REQUEST, batch=size))
+        assert [results[i].keys() for i in range(6)] == [{"error"}] * 6
+        assert all("\n" not in results[i]["error"] for i in range(6))
+        assert results[6]["seconds"] > 0
+
+
+def test_keys_are_the_callers_own_whatever_they_are(pipeline):
+    """Equal ones, and such as are in no dictionary."""
+    pairs = [("k", "hello wrld"), ("k", "a b c a b c"), (["k"], "x"), ("k", "")]
+    one, many = ([*run(pairs, pipeline=pipeline, request=REQUEST, timings=False, batch=size)] for size in (1, 2))
+    assert [key for key, _ in one] == ["k", "k", ["k"], "k"]
+    assert sorted(map(repr, many)) == sorted(map(repr, one))
+
+
+@pytest.mark.parametrize("size", [0, -3, 2.5, "2", None])
+def test_a_number_at_once_that_is_none_is_refused(pipeline, size):
+    with pytest.raises(ValueError, match="at once"):
+        next(run([("k", "x")], pipeline=pipeline, request=REQUEST, batch=size))
 
 
 def test_a_batch_answers_every_text_the_same(pipeline):

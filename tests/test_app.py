@@ -206,6 +206,13 @@ def test_a_port_in_use_is_one_line_and_a_failure(app: App, host: str):
     assert re.fullmatch(rf"cannot open http://{address}:{port}: .*in use.*\n", result.stderr) and result.stdout == ""
 
 
+def test_a_host_that_there_is_not_is_one_line_and_a_failure():
+    words = [sys.executable, "app.py", "--host", "no.such.invalid", "--port", str(free_port())]
+    result = subprocess.run(words, cwd=ROOT, capture_output=True, text=True)
+    assert result.returncode == 1
+    assert re.fullmatch(r"there is no host 'no.such.invalid' .*--host\n", result.stderr)
+
+
 @needs_ipv6
 def test_the_page_opens_at_an_address_of_ipv6_too():
     process, _ = start(free_port(), "::1")

@@ -1,5 +1,7 @@
 """What takes the place of MLX's layers on a Linux CPU: the same figures but for the last bits, and the same weights."""
 
+import threading
+
 import mlx.core as mx
 import mlx.nn as nn
 import pytest
@@ -63,6 +65,47 @@ def test_every_text_of_a_batch_has_its_own_position():
         for _ in range(2):
             assert mx.array_equal(ours(x, offset=offsets), rope(x, offset=offsets))
             offsets += 1
+
+
+def test_arrays_of_offsets_and_types_are_told_apart():
+    rope = nn.RoPE(16)
+    ours = Rotation(rope)
+    x = mx.random.normal((2, 3, 4, 16))
+    with one_pass():
+        for offsets in (mx.array([3, 9]), mx.array([40, 2])):
+            assert mx.allclose(ours(x, offset=offsets), rope(x, offset=offsets), atol=2e-5)
+    for dtype in (mx.float16, mx.float32):
+        assert ours(x.astype(dtype), offset=7).dtype == dtype
+    assert mx.allclose(ours(x, offset=7), rope(x, offset=7), atol=2e-5)
+
+
+@pytest.mark.parametrize("shape", [(2, 5, 16), (2, 2, 2, 5, 16)])
+def test_other_shapes_are_rotated_as_mlx_does(shape):
+    x = mx.random.normal(shape)
+    assert mx.array_equal(Rotation(nn.RoPE(16))(x, offset=3), nn.RoPE(16)(x, offset=3))
+
+
+def test_two_threads_leave_mlx_lm_as_it_was(tiny):
+    """One of them is in the middle of a pass when the other one begins and ends its own."""
+    before = llama.swiglu, llama.scaled_dot_product_attention
+    inside, done = threading.Event(), threading.Event()
+
+    def slow():
+        with cpu.one_pass(tiny.model):
+            inside.set()
+            done.wait(0.2)
+
+    thread = threading.Thread(target=slow)
+    thread.start()
+    inside.wait()
+    with cpu.one_pass(tiny.model):
+        pass
+    done.set()
+    thread.join()
+    assert (llama.swiglu, llama.scaled_dot_product_attention) == before
+    x, offsets = mx.random.normal((2, 3, 4, 16)), mx.array([3, 9])
+    rope = nn.RoPE(16)
+    assert mx.array_equal(Rotation(rope)(x, offset=offsets), rope(x, offset=offsets))
 
 
 def test_what_is_not_to_be_rotated_stays():

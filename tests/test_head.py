@@ -1,5 +1,6 @@
 """The head sees in training what it sees in drafting, reads the backbone's buffers, and is bound to its backbone."""
 
+import json
 from dataclasses import replace
 
 import mlx.core as mx
@@ -150,6 +151,26 @@ def test_layers_that_the_backbone_does_not_have_are_refused(tiny, head, tmp_path
     save_head(head, tmp_path)
     with pytest.raises(WeightsError, match="does not have"):
         load_head(tmp_path, tiny)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        *(("acceptance", value) for value in ({"proofread": []}, {"proofread": ["a"]}, {"proofread": 0.5}, [1])),
+        *(("copy_chance", value) for value in (0.5, [], [2.0])),
+        *(("rope_theta", value) for value in ("x", 0, -1)),
+        *(("frequent", value) for value in (-1, 10**9, "x")),
+        ("kv_layers", [0.5, 1]),
+    ],
+)
+def test_a_configuration_that_makes_no_sense_is_refused_in_a_line(tiny, head, tmp_path, field, value):
+    save_head(head, tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config | {field: value}))
+    write_sums(tmp_path)
+    with pytest.raises(WeightsError) as caught:
+        load_head(tmp_path, tiny)
+    assert str(tmp_path) in str(caught.value) and "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,20 @@ def test_attention_is_mlx_lms(heads, masked):
     assert mx.allclose(powers.attention(queries, keys, values, **arguments), expected, atol=1e-6)
 
 
+@pytest.mark.parametrize("kind", ["added", "for each head", "causal"])
+def test_other_masks_are_mlx_lms_own(kind):
+    queries, keys, values = (mx.random.normal((2, n, 5, 8)) for n in (4, 2, 2))
+    seen = mx.arange(5) <= mx.arange(5)[:, None]
+    mask = {
+        "added": mx.where(seen, 0.0, -1e9),
+        "for each head": mx.broadcast_to(seen, (2, 4, 5, 5)),
+        "causal": "causal",
+    }
+    arguments = {"cache": None, "scale": 0.3, "mask": mask[kind]}
+    expected = powers.attention(queries, keys, values, cache=None, scale=0.3, mask=seen)
+    assert mx.allclose(powers.attention(queries, keys, values, **arguments), expected, atol=1e-6)
+
+
 def test_what_is_masked_changes_no_bit():
     """Left-over keys and values may hold anything finite."""
     queries, keys, values = (mx.random.normal((1, 2, n, 8)) for n in (3, 6, 6))

@@ -106,6 +106,16 @@ from mtp_mlx.training.trainer import Trainer
 from mtp_mlx.training.unroll import HeadStudent
 model, features, out = load_backbone(Path(sys.argv[1])), Path(sys.argv[2]), Path(sys.argv[3])
 examples = read_features(features, held_back=False)[:8]
+@pytest.mark.parametrize(
+    "field",
+    [{"learning_rate": float("nan")}, {"learning_rate": -1.0}, {"decay": float("inf")}, {"warmup": 2.0}, {"clip": 0.0}],
+    ids=str,
+)
+def test_a_recipe_that_makes_no_sense_is_refused(field):
+    with pytest.raises(ValueError, match=f"{next(iter(field))} is .*: give"):
+        Recipe(**field)
+
+
 recipe = Recipe(kv_layers=(1, 3), draft_vocab=256, epochs=1, unroll=2, anchors=64, learning_rate=3e-3)
 trainer = Trainer(HeadStudent(model, recipe, examples), examples, out / "run")
 assert trainer.world.size() == 2

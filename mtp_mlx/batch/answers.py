@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -50,6 +50,8 @@ def run(
     """
     if isinstance(request, str):
         request = Request(task=request, text="", draft_length="auto")
+    if not isinstance(batch, int) or batch < 1:
+        raise ValueError(f"batch is {batch!r}: give how many texts to decode at once, at least 1")
     pipeline = pipeline or _shipped()
     if batch > 1:
         if request.draft_length == "auto":
@@ -98,9 +100,10 @@ def _together(
     from mtp_mlx.drafters.together import Text, together
     from mtp_mlx.prompt import frame
 
-    failures: dict[Any, ValueError] = {}
-    traces: dict[Any, Trace] = {}  # of the texts in hand
-    begun: dict[Any, float] = {}
+    keys: dict[Hashable, Any] = {}  # of the texts in hand, by our own number: two keys may be equal
+    failures: dict[Hashable, ValueError] = {}
+    traces: dict[Hashable, Trace] = {}
+    begun: dict[Hashable, float] = {}
     sizes: dict[int, int] = {}
     said: set[str] = set()
     tokenizer = pipeline.backbone.tokenizer
@@ -117,16 +120,17 @@ def _together(
         return sizes[capacity]
 
     def texts() -> Iterator[Text]:
-        for key, text in rows:
+        for number, (key, text) in enumerate(rows):
+            keys[number] = key
             try:
                 one = replace(request, text=text)
                 prompt = pipeline.prompt(one)
                 most = pipeline.max_tokens(one, prompt)
                 size(batched.capacity(len(prompt.ids), most, request.rows))
-                yield Text(key, list(prompt.ids), most)
+                yield Text(number, list(prompt.ids), most)
             except ValueError as error:
-                failures[key] = error
-                yield Text(key, [], 0)
+                failures[number] = error
+                yield Text(number, [], 0)
 
     events = batched.decode(
         pipeline.backbone,
@@ -140,13 +144,13 @@ def _together(
     )
     watched = False
     mx.reset_peak_memory()
-    for key, event in events:
-        if key in failures:
-            yield key, failure(failures.pop(key))
+    for number, event in events:
+        if number in failures:
+            yield keys.pop(number), failure(failures.pop(number))
             continue
         if isinstance(event, Prefilled):
-            begun[key] = perf_counter() - event.seconds
-            traces[key] = Trace(
+            begun[number] = perf_counter() - event.seconds
+            traces[number] = Trace(
                 task=request.task,
                 drafter=request.drafter,
                 width=request.rows,
@@ -155,13 +159,13 @@ def _together(
                 decode=tokenizer.decode,
                 eos=pipeline.backbone.eos,
             )
-        traces[key].add(event)
+        traces[number].add(event)
         if isinstance(event, Done):
             if not watched and (warning := watch(get(request.profile), mx.get_peak_memory())):
                 watched = True
                 say(warning)
-            seconds = perf_counter() - begun.pop(key)
-            yield key, result(traces.pop(key), seconds if timings else None)
+            seconds = perf_counter() - begun.pop(number)
+            yield keys.pop(number), result(traces.pop(number), seconds if timings else None)
 
 
 def fitting(pipeline: Pipeline, profile: str, batch: int, capacity: int, width: int) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -13,6 +14,8 @@ from mtp_mlx.cpu import powers, rotation
 from mtp_mlx.cpu.powers import on_linux_cpu
 from mtp_mlx.cpu.products import Linear
 from mtp_mlx.cpu.rotation import Rotation
+
+_ONE_AT_A_TIME = threading.RLock()
 
 
 def adapt(model: nn.Module) -> None:
@@ -47,6 +50,9 @@ def original(model: Any) -> Any:
 
 @contextmanager
 def one_pass(model: Any) -> Iterator[None]:
-    """Within the block, where a pass is put together, the model takes our functions too, and nothing is made twice."""
-    with powers.instead(model), rotation.one_pass():
+    """Within the block, where a pass is put together, the model takes our functions too, and nothing is made twice.
+
+    One at a time: mlx-lm's models of a kind share their functions, whichever thread they are called in.
+    """
+    with _ONE_AT_A_TIME, powers.instead(model), rotation.one_pass():
         yield

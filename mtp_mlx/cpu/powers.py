@@ -55,12 +55,15 @@ def attention(
     mask: mx.array | None,
     sinks: mx.array | None = None,
 ) -> mx.array:
-    """Softmax attention with the arguments of mlx-lm's own; queries that share keys are multiplied together.
+    """Softmax attention with the arguments of mlx-lm's own, which has the masks that are none of ours.
+
+    Queries that share keys are multiplied together.
 
     queries (batch, heads, rows, dim), keys and values (batch, kv_heads, n, dim), mask (..., rows, n) bool
     → (batch, heads, rows, dim).
     """
-    if sinks is not None:
+    plain = mask is None or (isinstance(mask, mx.array) and mask.dtype == mx.bool_ and mask.shape[-3:-2] in ((), (1,)))
+    if sinks is not None or not plain:
         return scaled_dot_product_attention(queries, keys, values, cache=cache, scale=scale, mask=mask, sinks=sinks)
     batch, heads, rows, dim = queries.shape
     groups, n = keys.shape[1], keys.shape[2]

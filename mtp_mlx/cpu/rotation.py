@@ -45,7 +45,7 @@ class Rotation(nn.RoPE):
         self._frequencies = frequencies[mx.array(pair)] * rope.scale  # (dims,) radians a position
         self._turn, self._stay = mx.array(turn), mx.eye(rope.dims)
         mx.eval(self._frequencies, self._turn, self._stay)
-        self._kept: tuple[tuple[Any, int], mx.array] | None = None
+        self._kept: tuple[Any, mx.array, Any] | None = None  # what for, the matrices, and the offset
 
     def __call__(self, x: mx.array, offset: Any = 0) -> mx.array:
         """(batch, heads, rows, dims) of rows that follow one another → the same, rotated.
@@ -53,11 +53,12 @@ class Rotation(nn.RoPE):
         ``offset``: the position of the first row, or an array of one for each text, (batch,).
         """
         one = isinstance(offset, int)
-        if x.shape[-1] != self.dims or not (one or _pass):
+        if x.ndim != 4 or x.shape[-1] != self.dims or not (one or _pass):
             return super().__call__(x, offset=offset)
-        key = (offset if one else _pass, x.shape[2])
+        # The array is kept too, so that no other one can have its id.
+        key = (offset if one else (_pass, id(offset)), x.shape[2], x.dtype)
         if self._kept is None or self._kept[0] != key:
-            self._kept = key, self._matrices(mx.array(offset), x.shape[2]).astype(x.dtype)
+            self._kept = key, self._matrices(mx.array(offset), x.shape[2]).astype(x.dtype), offset
         return (x.swapaxes(1, 2) @ self._kept[1]).swapaxes(1, 2)
 
     def _matrices(self, offset: mx.array, rows: int) -> mx.array:

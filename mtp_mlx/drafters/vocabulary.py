@@ -106,6 +106,8 @@ class CentroidVocabulary(DraftVocabulary):
 
     def __init__(self, ids: mx.array, backbone: Backbone, *, frequent: int):
         """``ids``: (n,) int32 in the order of ``by_cluster``, the first ``frequent`` of them not in clusters."""
+        if (len(ids) - frequent) % CLUSTER:
+            raise ValueError(f"{len(ids) - frequent} ids are no clusters of {CLUSTER}: get the head's folder again")
         super().__init__(ids[:frequent], backbone)
         self._cluster_ids = ids[frequent:].reshape(-1, CLUSTER)
         rows = backbone.output_rows(ids[frequent:])

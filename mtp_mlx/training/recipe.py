@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any
 
 WITHOUT = ("nothing", "state", "kv", "copies")
@@ -36,5 +37,13 @@ class Recipe:
         for name in ("draft_vocab", "epochs", "unroll", "anchors"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}: give at least 1")
+        for name in ("learning_rate", "decay", "clip"):
+            if not 0 < getattr(self, name) < inf:
+                raise ValueError(f"{name} is {getattr(self, name)}: give more than 0")
+        for name in ("prompt_weight", "regression"):
+            if not 0 <= getattr(self, name) < inf:
+                raise ValueError(f"{name} is {getattr(self, name)}: give at least 0")
+        if not 0 <= self.warmup <= 1:
+            raise ValueError(f"warmup is {self.warmup}: give a share of the steps, 0 to 1")
         if self.without not in WITHOUT:
             raise ValueError(f"a head cannot do without {self.without!r}: give one of {', '.join(WITHOUT)}")

@@ -26,11 +26,13 @@ def main(argv: list[str] | None = None) -> None:
     head = args.head or (weights.HEAD if weights.HEAD.is_dir() else None)
     for folder in filter(None, (args.backbone, head)):
         if not folder.is_dir():
-            sys.exit(f"no weights at {folder}")
+            sys.exit(f"no weights at {folder}: get the repository again, or give --backbone or --head")
     host = f"[{args.host}]" if ":" in args.host else args.host  # IPv6, as addresses of pages and Gradio have it
     try:
         for claimed in (args.host, "127.0.0.1"):  # Gradio tries that one, whatever it is to listen on
             _claim(claimed, args.port)
+    except socket.gaierror as error:
+        sys.exit(f"there is no host {args.host!r} ({error.strerror}): give a name or address of this machine as --host")
     except OSError as error:
         sys.exit(f"cannot open http://{host}:{args.port}: {error.strerror or error}; choose another --port")
     with suppress(KeyboardInterrupt):
