@@ -13,6 +13,7 @@ from mlx.utils import tree_flatten
 
 from mtp_mlx.training.features import extract, read_features
 from mtp_mlx.training.next_token import StandaloneStudent
+from mtp_mlx.training.recipe import Recipe
 from mtp_mlx.training.texts import (
     DataError,
     read_examples,
@@ -106,16 +107,6 @@ from mtp_mlx.training.trainer import Trainer
 from mtp_mlx.training.unroll import HeadStudent
 model, features, out = load_backbone(Path(sys.argv[1])), Path(sys.argv[2]), Path(sys.argv[3])
 examples = read_features(features, held_back=False)[:8]
-@pytest.mark.parametrize(
-    "field",
-    [{"learning_rate": float("nan")}, {"learning_rate": -1.0}, {"decay": float("inf")}, {"warmup": 2.0}, {"clip": 0.0}],
-    ids=str,
-)
-def test_a_recipe_that_makes_no_sense_is_refused(field):
-    with pytest.raises(ValueError, match=f"{next(iter(field))} is .*: give"):
-        Recipe(**field)
-
-
 recipe = Recipe(kv_layers=(1, 3), draft_vocab=256, epochs=1, unroll=2, anchors=64, learning_rate=3e-3)
 trainer = Trainer(HeadStudent(model, recipe, examples), examples, out / "run")
 assert trainer.world.size() == 2
@@ -134,3 +125,13 @@ mx.save_safetensors(str(out / f"{trainer.world.rank()}.safetensors"), weights | 
     start = HeadStudent(tiny, RECIPE, read_features(features, held_back=False))
     assert not np.array_equal(np.array(first["pre.weight"]), np.array(start.head.pre.weight))
     assert (tmp_path / "run" / "checkpoint.safetensors").exists()
+
+
+@pytest.mark.parametrize(
+    "field",
+    [{"learning_rate": float("nan")}, {"learning_rate": -1.0}, {"decay": float("inf")}, {"warmup": 2.0}, {"clip": 0.0}],
+    ids=str,
+)
+def test_a_recipe_that_makes_no_sense_is_refused(field):
+    with pytest.raises(ValueError, match=f"{next(iter(field))} is .*: give"):
+        Recipe(**field)
