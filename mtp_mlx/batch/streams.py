@@ -57,7 +57,10 @@ def check_again(path: Path) -> None:
     with suppress(OSError):
         mode = path.stat().st_mode
         if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
-            raise BatchError(f"{path} is no file that can be read more than once: give - as INPUT and pipe it in")
+            raise BatchError(
+                f"{path} is no file that can be read more than once: give - as INPUT and pipe it in, with --format "
+                "csv or jsonl where it is no plain text"
+            )
 
 
 def lines(file: BinaryIO) -> Iterator[bytes]:
