@@ -88,8 +88,10 @@ def parser() -> argparse.ArgumentParser:
     batch.add_argument("input", type=Path, metavar="INPUT", help=".jsonl, .csv or plain text, .gz, .zst; - reads")
     batch.add_argument("output", type=Path, metavar="OUTPUT", help="a new file, in the format of its name")
     batch.add_argument("--format", choices=FORMATS, help="what INPUT is (default: by its name; text on standard input)")
-    batch.add_argument("--field", default="text", metavar="NAME", help="the field or column with the text (text)")
-    batch.add_argument("--into", default="result", metavar="NAME", help="the field for the result (result)")
+    batch.add_argument(
+        "--field", type=_name, default="text", metavar="NAME", help="the field or column with the text (text)"
+    )
+    batch.add_argument("--into", type=_name, default="result", metavar="NAME", help="the field for the result (result)")
     _decoding(batch, draft_length="auto")
     batch.add_argument("--max-tokens", type=_positive, metavar="N", help="the most tokens to write for a row")
     batch.add_argument("--no-timings", action="store_true", help="leave out seconds: the same bytes every time")
@@ -176,6 +178,15 @@ def _shape(command: argparse.ArgumentParser, *, draft_length: str | None) -> Non
 
 def _names(text: str) -> tuple[str, ...]:
     return tuple(text.split(","))
+
+
+def _name(text: str) -> str:
+    """What is written to a file: bytes that are not UTF-8 are in ``text`` as surrogates."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise argparse.ArgumentTypeError(f"{text!a} is not UTF-8: give a name that is") from error
+    return text
 
 
 def _positive(text: str) -> int:

@@ -162,6 +162,30 @@ def test_what_cannot_be_is_refused_in_a_line(run, tmp_path, source):
     assert (tmp_path / "there.jsonl").read_text() == "mine"
 
 
+def test_a_pipe_as_input_is_refused_before_any_work(run, tmp_path, monkeypatch):
+    monkeypatch.setattr("mtp_mlx.pipeline.load", lambda *_, **__: pytest.fail("loaded"))
+    os.mkfifo(tmp_path / "named.jsonl")
+    reader, writer = os.pipe()  # as the shell's <(...) gives it
+    try:
+        for input in (tmp_path / "named.jsonl", f"/dev/fd/{reader}"):
+            code, err = run(input, tmp_path / "out.jsonl")
+            assert (code, len(err.strip().splitlines())) == (1, 1)
+            assert "give -" in err
+    finally:
+        os.close(reader)
+        os.close(writer)
+    assert {path.name for path in tmp_path.iterdir()} == {"named.jsonl"}
+
+
+@pytest.mark.parametrize("option", ["--field", "--into"])
+def test_a_name_that_is_not_utf_8_is_refused_as_an_argument(run, tmp_path, source, capfd, option):
+    with pytest.raises(SystemExit) as refused:
+        run(source, tmp_path / "out.jsonl", option, os.fsdecode(b"na\xffme"))
+    assert refused.value.code == 2
+    assert option in capfd.readouterr().err.splitlines()[-1]
+    assert {path.name for path in tmp_path.iterdir()} == {"in.jsonl"}
+
+
 def test_the_width_is_chosen_again_and_a_resumed_run_chooses_the_same(run, tmp_path, monkeypatch):
     """Drafts that are promised to be right, and are not, are given up after some rows; what was measured is kept."""
     source, outputs = rows(tmp_path / "in.jsonl", 40), [tmp_path / name for name in ("a.jsonl", "b.jsonl")]
@@ -254,7 +278,7 @@ def test_the_shipped_model_is_killed_and_nothing_is_lost_or_doubled(processes, t
 
 
 def again_and_again(processes, words, output, expected, kills, *, pause):
-    """Run a command until it was killed so often and its output is there: most kills come after a row is recorded.
+    """Run a command until it was killed so often and only its output is there: most kills come after a row is recorded.
 
     A run that ends before its kill comes has to be right as well, and is begun anew.
     """
@@ -262,8 +286,9 @@ def again_and_again(processes, words, output, expected, kills, *, pause):
     print(f"seed {seed}")
     draw = random.Random(seed)
     died = 0
-    while died < kills or not output.exists():
-        if output.exists():
+    folder = output.with_name(f"{output.name}.partial")
+    while died < kills or not output.exists() or folder.exists():
+        if output.exists() and not folder.exists():
             assert output.read_bytes() == expected
             output.unlink()
         process = processes.Process(target=main, args=([*words, "--quiet"],))

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -27,7 +28,7 @@ import sys
 from hashlib import pbkdf2_hmac
 from itertools import islice
 from pathlib import Path
-from mtp_mlx.batch.files import Job
+from mtp_mlx.batch.files import Job, owned
 from mtp_mlx.batch.rows import Source
 
 def answer(texts):
@@ -37,9 +38,11 @@ def answer(texts):
             pbkdf2_hmac('sha256', text.encode(), b'', int(sys.argv[3]))  # work for a kill to fall into
             yield number, {"text": text.upper(), "tokens": number}
 
-job = Job(Source(Path(sys.argv[1]), "jsonl"), Path(sys.argv[2]), about={})
-job.run(answer)
-sys.exit(0 if job.finish() else 3)
+with owned(Path(sys.argv[2])):
+    job = Job(Source(Path(sys.argv[1]), "jsonl"), Path(sys.argv[2]), about={})
+    job.run(answer)
+    done = job.finish()
+sys.exit(0 if done else 3)
 """
 
 
@@ -191,6 +194,80 @@ def test_what_was_cut_short_after_the_end_is_only_cleared_up(source, output, mon
     assert (summary.rows, summary.failed) == (9, 1)
     assert output.read_bytes() == whole
     assert not claim(output.with_name("else")).exists()
+
+
+@pytest.mark.parametrize("moved", [False, True])
+@pytest.mark.parametrize("calls", range(8))
+def test_what_is_left_of_a_finished_job_stops_no_other(tmp_path, source, output, monkeypatch, calls, moved):
+    """The clearing up is cut short after so many steps; whatever stands there, the next run is free to begin."""
+    left = calls
+
+    def until_cut(remove):
+        def step(*args, **kwargs):
+            nonlocal left
+            left -= 1
+            if left < 0:
+                raise KeyboardInterrupt
+            return remove(*args, **kwargs)
+
+        return step
+
+    with source.path.open("rb") as stream:
+        kept = Source(spool(stream, output), "jsonl")
+    job = Job(kept, output, about={})
+    job.run(capitals)
+    with monkeypatch.context() as patch:
+        rename = Path.rename
+
+        def renamed(path, to):
+            rename(path, to)
+            for name in ("unlink", "rmdir"):
+                patch.setattr(Path, name, until_cut(getattr(Path, name)))
+
+        patch.setattr(Path, "rename", renamed)
+        with pytest.raises(KeyboardInterrupt) if calls < 7 else nullcontext():
+            job.finish()
+    whole = output.read_bytes()
+    if moved:
+        output.rename(tmp_path / "moved.jsonl")
+        with owned(output), source.path.open("rb") as stream:
+            assert work(Source(spool(stream, output), "jsonl"), output, about={"task": "another"}).rows == 9
+    else:
+        with pytest.raises(BatchError, match="exists"), owned(output):
+            pass
+    assert output.read_bytes() == whole
+    assert {path.name for path in tmp_path.iterdir()} - {"moved.jsonl"} == {"in.jsonl", "out.jsonl"}
+
+
+@pytest.mark.parametrize("kind", ["file", "empty", "full"])
+def test_what_is_beside_an_output_is_let_be(source, output, kind):
+    beside = output.with_name(f"{output.name}.done")
+    if kind == "file":
+        beside.write_text("mine")
+    else:
+        beside.mkdir()
+        if kind == "full":
+            (beside / "mine").write_text("mine")
+    with owned(output):
+        job = Job(source, output, about={})
+        (claim(output) / "mine").write_text("mine")
+        job.run(capitals)
+        assert job.finish().rows == 9
+    assert beside.exists()
+    assert kind != "full" or (beside / "mine").exists()
+    assert [path.name for path in claim(output.with_name("else")).parent.glob("*.partial/*")] == ["mine"]
+
+
+@pytest.mark.parametrize("to", ["folder", "nowhere"])
+def test_a_link_in_place_of_the_folder_is_refused_before_any_work(tmp_path, source, output, to):
+    (tmp_path / "folder").mkdir()
+    claim(output).symlink_to(tmp_path / to)
+    for begin in (lambda: owned(output).__enter__(), lambda: Job(source, output, about={})):
+        with pytest.raises(BatchError, match="symbolic link") as error:
+            begin()
+        assert "\n" not in str(error.value)
+    assert output.with_name(f"{output.name}.partial").is_symlink()
+    assert not any((tmp_path / "folder").iterdir())
 
 
 def test_processes_share_what_is_left(source, output):

@@ -1,13 +1,15 @@
 """Files by their names: what was written is read again, and a damaged file is refused in a line."""
 
 import io
+import os
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mtp_mlx.batch import streams
-from mtp_mlx.batch.streams import BatchError, lines, reading, writing
+from mtp_mlx.batch.streams import BatchError, check_again, lines, reading, writing
 
 NAMES = ["a.jsonl", "a.jsonl.gz", "a.jsonl.zst"]
 
@@ -43,6 +45,17 @@ def test_a_damaged_file_is_refused_in_a_line(path, damage):
     with pytest.raises(BatchError, match=path.name) as error, reading(path) as file:
         file.read()
     assert "\n" not in str(error.value)
+
+
+def test_what_can_be_read_only_once_is_refused_unopened(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", Path(os.devnull)):
+        with pytest.raises(BatchError, match="pipe it in") as error:
+            check_again(path)
+        assert "\n" not in str(error.value)
+    (tmp_path / "file").touch()
+    for name in ("file", "missing", ".", "file/below"):
+        check_again(tmp_path / name)
 
 
 def test_a_missing_package_is_named(monkeypatch, tmp_path):

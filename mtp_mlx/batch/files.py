@@ -15,13 +15,13 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from mtp_mlx.batch.journal import Journal
+from mtp_mlx.batch.journal import ROWS, Journal
 from mtp_mlx.batch.rows import Row, Source, format_of, header, render
 from mtp_mlx.batch.streams import BatchError, check, sync, writing
 
 # From (row number, text) pairs to (row number, result) pairs, in any order; it may read ahead by a bounded number.
 Answer = Callable[[Iterable[tuple[int, str]]], Iterable[tuple[int, Mapping[str, Any]]]]
-BEGUN, SPOOLED = "job.json", "input"
+BEGUN, DONE, SPOOLED = "job.json", "done.json", "input"  # BEGUN becomes DONE once the output is there
 MEASURED = "measured"
 NEW = (f"{BEGUN}.new", SPOOLED, f"{SPOOLED}.new")  # what may be there before a job has begun
 
@@ -30,17 +30,25 @@ def claim(output: Path) -> Path:
     """The folder beside an output for what is done of it.
 
     Raises:
-        BatchError: something that no batch has just finished has the output's name.
+        BatchError: something that no batch has just finished has the output's name, or the folder's name is a link.
     """
+    folder, whole = _names(output)
+    finished = (folder / DONE).exists()
+    if os.path.lexists(output) and (finished or not (output.exists() and whole.exists() and output.samefile(whole))):
+        raise BatchError(f"{output} exists already: name another OUTPUT, or move it away")
+    return folder
+
+
+def _names(output: Path) -> tuple[Path, Path]:
+    """The folder for what is done of an output, and in it the output before it has its name."""
     if str(output) == "-" or not output.name:
         raise BatchError(f"OUTPUT is {output}, and a run that can be gone on with needs a file: name one")
     folder = output.with_name(f"{output.name}.partial")
     if not output.parent.is_dir():
         raise BatchError(f"there is no folder {output.parent}: make it first")
-    whole = folder / f"whole-{output.name}"
-    if os.path.lexists(output) and not (output.exists() and whole.exists() and output.samefile(whole)):
-        raise BatchError(f"{output} exists already: name another OUTPUT, or move it away")
-    return folder
+    if folder.is_symlink():
+        raise BatchError(f"{folder} is a symbolic link, and must be a folder: name another OUTPUT, or move it away")
+    return folder, folder / f"whole-{output.name}"
 
 
 @contextmanager
@@ -50,8 +58,9 @@ def owned(output: Path, *, rank: int = 0) -> Iterator[None]:
     Raises:
         BatchError: another run is at work on it, or it cannot be made.
     """
-    folder = claim(output)
+    folder, _ = _names(output)
     if rank > 0:
+        claim(output)
         yield
         return
     try:
@@ -60,6 +69,9 @@ def owned(output: Path, *, rank: int = 0) -> Iterator[None]:
         raise BatchError(f"cannot make {folder} ({error.strerror}): name an OUTPUT that can be written") from error
     with _locked(folder):
         try:
+            if (folder / DONE).exists():
+                _clear(output)
+            claim(output)
             yield
         finally:
             with suppress(OSError):
@@ -79,6 +91,13 @@ def _locked(folder: Path) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
+
+
+def _clear(output: Path) -> None:
+    """Remove what a finished batch kept, and nothing else; its mark last, for what a kill leaves is known by it."""
+    folder, whole = _names(output)
+    for path in (*(folder / name for name in NEW), *folder.glob(ROWS), whole, folder / DONE):
+        path.unlink(missing_ok=True)
 
 
 @contextmanager
@@ -165,8 +184,8 @@ class Job:
         self.output = output
         self.format = format_of(output)
         self.folder = claim(output)
+        _, self._whole = _names(output)
         self.rank, self.size, self.meet, self.stopping = rank, size, meet, stopping
-        self._whole = self.folder / f"whole-{output.name}"  # the output before it has its name
         self.source = source
         header(self.format, source)  # refused now if at all
         check(output)
@@ -249,9 +268,11 @@ class Job:
                 self._publish()
         finally:
             self.journal.close()
-        done = self.folder.with_name(f"{self.output.name}.done")
-        self.folder.rename(done)  # from here on the name is free for another batch
-        shutil.rmtree(done)
+        (self.folder / BEGUN).rename(self.folder / DONE)  # from here on the name is free for another batch
+        sync(self.folder)
+        _clear(self.output)
+        with suppress(OSError):  # somebody else's files are in it
+            self.folder.rmdir()
         return summary
 
     def _left(self, rows: range) -> Iterator[tuple[int, Row]]:

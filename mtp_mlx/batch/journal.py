@@ -14,6 +14,7 @@ from typing import Any, BinaryIO
 from mtp_mlx.batch.streams import BatchError, sync
 
 SYNC_SECONDS = 1.0  # the most work that a power cut takes; a killed process loses nothing that it has written
+ROWS = "rows-*.jsonl"  # the names of the files
 SHIFT = 48  # bits of a place in a file; the file's number stands above them
 
 
@@ -43,7 +44,7 @@ class Journal:
                 fcntl.flock(self._own, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError as error:
                 raise BatchError(f"another run is at work on {folder}: wait for it, or end it first") from error
-        for path in sorted(folder.glob("rows-*.jsonl")):
+        for path in sorted(folder.glob(ROWS)):
             whole = self._read(path)
             if path == own:
                 self._number, self._end = len(self._files) - 1, whole

@@ -13,7 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from mtp_mlx.batch.streams import LONGEST, BatchError, lines, reading
+from mtp_mlx.batch.streams import LONGEST, BatchError, check_again, lines, reading
 from mtp_mlx.jsonl import JsonlError, parse
 
 FORMATS = ("jsonl", "csv", "text")
@@ -55,6 +55,7 @@ class Source:
     into: str = "result"
 
     def __post_init__(self) -> None:
+        check_again(self.path)
         if self.field == self.into:
             raise BatchError(f"the result would take the place of the field {self.field!r}: give --into another name")
 

@@ -6,10 +6,11 @@ import gzip
 import importlib
 import io
 import os
+import stat
 import sys
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -49,6 +50,17 @@ def check(path: Path) -> None:
     """Raise BatchError if a file of this name cannot be compressed here."""
     if path.suffix == ".zst":
         _zstd()
+
+
+def check_again(path: Path) -> None:
+    """Raise BatchError if what has this name, such as a pipe, can be read only once; whatever else reading it tells."""
+    with suppress(OSError):
+        mode = path.stat().st_mode
+        if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+            raise BatchError(
+                f"{path} is no file that can be read more than once: give - as INPUT and pipe it in, with --format "
+                "csv or jsonl where it is no plain text"
+            )
 
 
 def lines(file: BinaryIO) -> Iterator[bytes]:
