@@ -91,7 +91,8 @@ def _run(arguments: argparse.Namespace) -> int:
     print("" if streams else run.trace.text)
     stats = run.trace.stats
     drafts = f"{stats.acceptance_rate:.0%} of drafts accepted, " if stats.drafted else ""
-    if request.draft_length == "auto" and not stats.drafted and request.drafter != "plain":
+    chosen = request.draft_length == "auto" and request.width is None and request.drafter != "plain"
+    if chosen and run.trace.draft_length == 0:
         drafts = "nothing drafted, as none would have paid here (--draft-length 4 drafts all the same), "
     print(
         f"{stats.tokens} tokens in {stats.rounds} passes: {stats.additional_per_pass:.2f} additional tokens per pass, "

@@ -46,7 +46,13 @@ def test_where_no_drafts_pay_it_says_so(run, monkeypatch):
     monkeypatch.setattr("mtp_mlx.pipeline.Pipeline.paced", lambda self, drafter, task, *, width: (Drafter(), 1))
     words = ("run", "proofread", "hello wrld", "--drafter", "lookup", "--max-tokens", "3")
     assert "nothing drafted" in run(*words)[2]
-    assert "nothing drafted" not in run(*words, "--draft-length", "2")[2]
+    for options in (("--draft-length", "2"), ("--width", "1"), ("--drafter", "plain")):
+        assert "nothing drafted" not in run(*words, *options)[2]
+
+
+def test_a_text_in_which_nothing_is_found_to_copy_is_not_called_one_where_it_would_not_pay(run, monkeypatch):
+    monkeypatch.setattr("mtp_mlx.pipeline.Pipeline.paced", lambda self, drafter, task, *, width: (Drafter(), 8))
+    assert "nothing drafted" not in run("run", "proofread", "hello", "--drafter", "lookup", "--max-tokens", "3")[2]
 
 
 def test_json_is_the_whole_trace(run):

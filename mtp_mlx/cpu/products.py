@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import mlx.core as mx
 import mlx.nn as nn
 
 from mtp_mlx import blas
 
-FEW = 16  # rows of a verify pass, of two texts' at most
+FEW = 16  # rows: a pass over one text has no more, nor one of two rows for each of eight
 TALL = 4096  # outputs of a weight matrix that is multiplied as it stands, but for one row
 # OpenBLAS makes a copy of a matrix first, which takes longer than a product with few rows; but not of one that has at
 # most a million weights and 1,200 outputs (kernel/x86_64/sgemm_small_kernel_permit_skylakex.c). Smaller was faster yet.
@@ -50,6 +52,7 @@ def product(x: mx.array, weight: mx.array) -> mx.array:
     return y.reshape(*x.shape[:-1], outputs)
 
 
+@lru_cache(maxsize=1024)  # asked for every product of a pass
 def piece(outputs: int, inputs: int) -> int:
     """Into how many rows to cut a weight matrix so that each piece is multiplied where it lies; 0: there is no way."""
     most = min(PIECE_OUTPUTS, PIECE_NUMBERS // inputs, outputs)

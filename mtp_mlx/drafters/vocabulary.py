@@ -149,7 +149,7 @@ class CentroidVocabulary(DraftVocabulary):
     def _near(self, y: mx.array) -> mx.array:
         """(..., dim) → the clusters whose ids are candidates, (..., nearest)."""
         nearest = min(NEAREST, len(self._clusters))
-        return mx.argpartition(-(product(y, self._centroids)), nearest - 1, axis=-1)[..., :nearest]
+        return mx.argpartition(-product(y, self._centroids), nearest - 1, axis=-1)[..., :nearest]
 
 
 def make_vocabulary(ids: mx.array, backbone: Backbone, *, frequent: int | None) -> DraftVocabulary:
