@@ -24,6 +24,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; return its exit code."""
     try:
         arguments = parse(argv)
+        if sys.stdout is None and arguments.command in PRINTS:
+            raise ValueError("standard output is closed, so what this prints would be lost: leave it open")
         for stream in filter(None, (sys.stdout, sys.stderr)):
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")  # type: ignore[union-attr]
         if problem := blas.load().problem:
@@ -131,6 +133,11 @@ def _eval(arguments: argparse.Namespace) -> int:
     else:
         for row in [*rows, {"file": "all files", **total.to_json()}] if len(rows) > 1 else rows:
             print("".join(f"{name:20} {_shown(value)}\n" for name, value in row.items()))
+    if total.mismatches:
+        wrong = f"{len(total.mismatches)} of {len(total.prompts)} texts came out otherwise than plain decode writes them"
+        print(f"mtp-mlx: {wrong}: `mtp-mlx doctor` looks whether this machine is exact", file=sys.stderr)
+    if not total.prompts:
+        print(f"mtp-mlx: no text could be decoded ({total.skipped[0]['why']})", file=sys.stderr)
     return 0 if total.exact else 1
 
 
@@ -301,6 +308,9 @@ COMMANDS = {
     "doctor": _doctor,
     "lessons": _lessons,
 }
+
+
+PRINTS = ("run", "eval", "bench", "doctor")  # the commands whose work is what they print
 
 
 if __name__ == "__main__":

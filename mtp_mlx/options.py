@@ -86,7 +86,7 @@ def parser() -> argparse.ArgumentParser:
     batch = commands.add_parser("batch", help="run a task on every row of a file; goes on where it was stopped")
     batch.add_argument("task", choices=sorted(TASKS), metavar="TASK", help=" or ".join(sorted(TASKS)))
     batch.add_argument("input", type=Path, metavar="INPUT", help=".jsonl, .csv or plain text, .gz, .zst; - reads")
-    batch.add_argument("output", type=Path, metavar="OUTPUT", help="a new file, in the format of its name")
+    batch.add_argument("output", type=_file, metavar="OUTPUT", help="a new file, in the format of its name")
     batch.add_argument("--format", choices=FORMATS, help="what INPUT is (default: by its name; text on standard input)")
     batch.add_argument(
         "--field", type=_name, default="text", metavar="NAME", help="the field or column with the text (text)"
@@ -193,6 +193,13 @@ def _positive(text: str) -> int:
     if not (text.isdecimal() and int(text)):
         raise argparse.ArgumentTypeError(f"{text} is not a whole number, 1 or more")
     return int(text)
+
+
+def _file(text: str) -> Path:
+    """A path that cannot be meant for a folder: pathlib drops the slash that says so."""
+    if text.endswith("/"):
+        raise argparse.ArgumentTypeError(f"{text} is a folder: give the file to write in it")
+    return Path(text)
 
 
 def _sizes(text: str) -> tuple[int, ...]:

@@ -240,8 +240,9 @@ def test_eval_refuses_a_bad_file_in_a_line(run, tmp_path, content):
 def test_eval_of_nothing_is_no_success(run, tmp_path):
     data = tmp_path / "texts.jsonl"
     data.write_text('{"text": ""}\n{"text": "  "}\n', encoding="utf-8")
-    code, _, _ = run("eval", "--task", "proofread", "--data", str(data), "--drafter", "plain")
+    code, _, err = run("eval", "--task", "proofread", "--data", str(data), "--drafter", "plain")
     assert code == 1
+    assert one_line(err)
 
 
 def test_a_reader_that_has_enough_is_no_error(tiny):
@@ -252,13 +253,21 @@ def test_a_reader_that_has_enough_is_no_error(tiny):
 
 
 @pytest.mark.parametrize("closed", ["<&-", ">&-"])
-def test_closed_streams_are_no_traceback(tiny, closed):
+def test_a_closed_stream_is_told_in_a_line(tiny, closed):
     text = "" if closed == "<&-" else "hi"
     options = f"--backbone {tiny.path} --drafter plain --max-tokens 2"
     command = f"{sys.executable} -m mtp_mlx run proofread {text} {options}"
     done = subprocess.run(["bash", "-c", f"{command} {closed}"], capture_output=True, text=True, cwd=ROOT)
-    assert "Traceback" not in done.stderr
-    assert done.returncode == (1 if closed == "<&-" else 0)
+    assert one_line(done.stderr)
+    assert done.returncode == 1
+
+
+def test_a_file_to_write_is_no_folder(run, tmp_path):
+    (tmp_path / "in.txt").write_text("hi\n", encoding="utf-8")
+    with pytest.raises(SystemExit) as ended:
+        run("batch", "proofread", str(tmp_path / "in.txt"), f"{tmp_path / 'new'}/")
+    assert ended.value.code == 2
+    assert not (tmp_path / "new").exists()
 
 
 def test_convert_refuses_what_is_no_gguf(tmp_path, capfd):

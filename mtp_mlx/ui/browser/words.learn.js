@@ -23,7 +23,7 @@ WORDS.en.learn = {
     {
       title: "Verification",
       text: ({ wide, pass }) =>
-        `One pass of the model over all the guesses says, for each place, what the model writes there itself. It takes ${wide} for eight rows, and ${pass} for one. Guesses stay as long as they are the model’s own choice. The first other one goes, with all behind it, and the model’s token takes its place. So every token is the model’s, and no drafter can change the text.`,
+        `One pass of the model over all the guesses says, for each place, what the model writes there itself. It takes ${wide} with eight rows, which are the last token and room for seven guesses, and ${pass} with one. Guesses stay as long as they are the model’s own choice. The first other one goes, with all behind it, and the model’s token takes its place. So every token is the model’s, and no drafter can change the text.`,
       task: "change the drafter. The passes change; does the text? Choose a pass to see it row by row: what the model chose in bold is what was written.",
     },
     {
