@@ -24,7 +24,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; return its exit code."""
     try:
         arguments = parse(argv)
-        if sys.stdout is None and arguments.command in PRINTS:
+        if arguments.command in PRINTS and not _prints():
             raise ValueError("standard output is closed, so what this prints would be lost: leave it open")
         for stream in filter(None, (sys.stdout, sys.stderr)):
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")  # type: ignore[union-attr]
@@ -42,6 +42,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("mtp-mlx: stopped", file=sys.stderr)
         return 130
+
+
+def _prints() -> bool:
+    """Whether there is a standard output: Python has None for one that is closed."""
+    return sys.stdout is not None
 
 
 def _load(arguments: argparse.Namespace):
@@ -134,7 +139,7 @@ def _eval(arguments: argparse.Namespace) -> int:
         for row in [*rows, {"file": "all files", **total.to_json()}] if len(rows) > 1 else rows:
             print("".join(f"{name:20} {_shown(value)}\n" for name, value in row.items()))
     if total.mismatches:
-        wrong = f"{len(total.mismatches)} of {len(total.prompts)} texts came out otherwise than plain decode writes them"
+        wrong = f"{len(total.mismatches)} of {len(total.prompts)} texts are not plain decode's"
         print(f"mtp-mlx: {wrong}: `mtp-mlx doctor` looks whether this machine is exact", file=sys.stderr)
     if not total.prompts:
         print(f"mtp-mlx: no text could be decoded ({total.skipped[0]['why']})", file=sys.stderr)
