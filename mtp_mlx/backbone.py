@@ -131,7 +131,8 @@ class Backbone:
         states = [mx.zeros((last, self.args.hidden_size), self.dtype)]
         for start in range(0, len(ids), PREFILL_CHUNK):
             chunk = mx.array([ids[start : start + PREFILL_CHUNK]])  # (1, rows)
-            states.append(self.states(chunk, kv.layers)[0])
+            with kv.reading(chunk.shape[1]):
+                states.append(self.states(chunk, kv.layers)[0])
             kv.commit(chunk.shape[1])
             mx.eval(states[-1], [(layer.keys, layer.values) for layer in kv.layers])
         return mx.concatenate(states)[-last:]

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import mlx.core as mx
 
 CAPACITY_STEP = 64
+
+
+def stepped(rows: int) -> int:
+    """``rows``, rounded up to a multiple of ``CAPACITY_STEP``."""
+    return -(-rows // CAPACITY_STEP) * CAPACITY_STEP
 
 
 class LayerKV:
@@ -23,7 +31,8 @@ class LayerKV:
     def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
         """Write (1, kv_heads, rows, head_dim) behind the committed rows; return the whole buffers.
 
-        Only the committed length says which rows count: the caller moves it with ``KV.commit``.
+        Only the committed length says which rows count: the caller moves it with ``KV.commit``. While a prompt is
+        read, only as much of the buffers is returned as can be seen; see ``KV.reading``.
         """
         start, stop = self.offset, self.offset + keys.shape[2]
         if stop > self._owner.capacity:
@@ -32,12 +41,14 @@ class LayerKV:
             self.keys, self.values = self._owner.buffer(keys), self._owner.buffer(values)
         self.keys[:, :, start:stop] = keys
         self.values[:, :, start:stop] = values
+        if (seen := self._owner.seen) < self._owner.capacity:
+            return self.keys[:, :, :seen], self.values[:, :, :seen]
         return self.keys, self.values
 
     def make_mask(self, rows: int, return_array: bool = False, window_size: int | None = None) -> mx.array:
-        """(rows, capacity) bool: row i sees every committed key and itself, within the window if there is one."""
+        """(rows, keys) bool: row i sees every committed key and itself, within the window if there is one."""
         query = mx.arange(self.offset, self.offset + rows)[:, None]
-        key = mx.arange(self._owner.capacity)[None]
+        key = mx.arange(self._owner.seen)[None]
         mask = key <= query
         return mask if window_size is None else mask & (query < key + window_size)
 
@@ -51,13 +62,25 @@ class KV:
     """
 
     def __init__(self, layers: int, rows: int):
-        self.capacity = -(-rows // CAPACITY_STEP) * CAPACITY_STEP
+        self.capacity = self.seen = stepped(rows)  # seen: the keys that a pass attends over
         self.length = 0
         self.layers = [LayerKV(self) for _ in range(layers)]
 
     def buffer(self, like: mx.array) -> mx.array:
         batch, heads, _, dim = like.shape
         return mx.zeros((batch, heads, self.capacity, dim), like.dtype)
+
+    @contextmanager
+    def reading(self, rows: int) -> Iterator[None]:
+        """Within the block, a pass over the next ``rows`` of a prompt attends over no more than the keys up to them.
+
+        A prompt is read in the same chunks whatever drafts afterwards, so the capacity may be left out of account.
+        """
+        self.seen = min(stepped(self.length + rows), self.capacity)
+        try:
+            yield
+        finally:
+            self.seen = self.capacity
 
     def commit(self, rows: int) -> None:
         """Keep the first ``rows`` of what the last pass wrote; the rest is overwritten by the next pass."""

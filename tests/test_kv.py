@@ -49,6 +49,26 @@ def test_a_pass_gets_whole_buffers_with_its_rows_behind_the_committed_ones():
     assert kv.layers[0].offset == kv.length == 3  # nothing is committed by writing
 
 
+def test_reading_a_prompt_sees_no_more_than_the_rows_up_to_its_end():
+    kv = KV(1, 1000)
+    with kv.reading(70):
+        keys, values = kv.layers[0].update_and_fetch(rows_of(70, 1), rows_of(70, 2))
+        assert keys.shape == values.shape == (1, HEADS, 128, DIM)
+        assert kv.layers[0].make_mask(70).shape == (70, 128)
+    assert kv.view(0)[0].shape[2] == kv.capacity
+    assert kv.layers[0].make_mask(2).shape == (2, kv.capacity)
+
+
+def test_a_prompt_is_read_into_the_same_bits_whatever_the_capacity(tiny: Backbone):
+    ids = np.random.default_rng(0).integers(5, 50, 300).tolist()
+    small, large = tiny.make_kv(310), tiny.make_kv(900)
+    states = [tiny.prefill(ids, kv, last=3) for kv in (small, large)]
+    assert mx.array_equal(*states)
+    for layer in range(len(small.layers)):
+        for mine, other in zip(small.view(layer), large.view(layer), strict=True):
+            assert mx.array_equal(mine[:, :, :300], other[:, :, :300])
+
+
 @given(st.lists(st.tuples(st.integers(1, 8), st.integers(0, 8)), max_size=12))
 def test_committed_rows_are_the_ones_that_were_written_there(passes: list[tuple[int, int]]):
     kv = KV(2, 12 * 8)

@@ -43,7 +43,8 @@ class StandaloneDrafter(Drafter):
         self.kv = KV(len(self.drafter.model.layers), context.kv.capacity)
         for start in range(0, len(context.tokens) - 1, PREFILL_CHUNK):
             stop = min(start + PREFILL_CHUNK, len(context.tokens) - 1)
-            mx.eval(self._feed(mx.array(context.tokens[start:stop])))
+            with self.kv.reading(stop - start):
+                mx.eval(self._feed(mx.array(context.tokens[start:stop])))
 
     def draft(self, context: Context, length: int) -> Draft:
         ids, probabilities = [], []
