@@ -129,7 +129,14 @@ mx.save_safetensors(str(out / f"{trainer.world.rank()}.safetensors"), weights | 
 
 @pytest.mark.parametrize(
     "field",
-    [{"learning_rate": float("nan")}, {"learning_rate": -1.0}, {"decay": float("inf")}, {"warmup": 2.0}, {"clip": 0.0}],
+    [
+        {"learning_rate": float("nan")},
+        {"learning_rate": -1.0},
+        {"decay": float("inf")},
+        {"warmup": 2.0},
+        {"soft": 1.5},
+        {"clip": 0.0},
+    ],
     ids=str,
 )
 def test_a_recipe_that_makes_no_sense_is_refused(field):

@@ -1,15 +1,21 @@
 """A head in training: what it starts from, and what it can do without."""
 
+import math
 from dataclasses import replace
 
+import mlx.core as mx
 import numpy as np
 import pytest
 from lessons import RECIPE
 
 from mtp_mlx.head import dense_weight, load_head, save_head
 from mtp_mlx.training.features import read_features
+from mtp_mlx.training.next_token import StandaloneStudent
 from mtp_mlx.training.trainer import Trainer
 from mtp_mlx.training.unroll import HeadStudent
+from mtp_mlx.training.vocabulary import cross_entropy
+
+SHARES = (0.0, 0.5, 1.0)  # of the loss, against soft targets
 
 
 @pytest.mark.parametrize(("without", "unseen"), [("state", {"hidden"}), ("kv", {"keys", "values"})])
@@ -25,10 +31,31 @@ def test_a_head_does_without_what_the_recipe_says(tiny, features, without, unsee
 
     examples = read_features(features, held_back=False)[:4]
     other = [noisy(f) for f in examples]
-    for recipe in (replace(RECIPE, without=without), RECIPE):
+    hard = replace(RECIPE, soft=0.0)  # the backbone's probabilities come from its states
+    for recipe in (replace(hard, without=without), hard):
         student = HeadStudent(tiny, recipe, examples)
         equal = student.loss(examples, 0.0).item() == student.loss(other, 0.0).item()
         assert equal == (recipe.without == without)
+
+
+def test_soft_targets_are_the_backbones_probabilities():
+    """With chances of a quarter and three quarters, even odds cost ln 2, and the right odds their own entropy."""
+    teacher, target, weight = mx.array([[0.0, math.log(3)]]), mx.array([1]), mx.array([1.0])
+    even = cross_entropy(mx.zeros((1, 2)), target, weight, teacher=teacher, soft=1.0)
+    right = cross_entropy(teacher + 5, target, weight, teacher=teacher, soft=1.0)
+    assert even.item() == pytest.approx(math.log(2))
+    assert right.item() == pytest.approx(-0.25 * math.log(0.25) - 0.75 * math.log(0.75))
+    half = cross_entropy(teacher, target, weight, teacher=teacher, soft=0.5)
+    assert half.item() == pytest.approx((right.item() - math.log(0.75)) / 2)
+
+
+@pytest.mark.parametrize("kind", [HeadStudent, StandaloneStudent])
+def test_the_loss_is_softer_by_the_share_that_the_recipe_says(tiny, features, kind):
+    examples = read_features(features, held_back=False)[:4]
+    losses = [kind(tiny, replace(RECIPE, soft=soft, regression=0.0), examples).loss(examples, 0.0) for soft in SHARES]
+    hard, half, soft = (loss.item() for loss in losses)
+    assert half == pytest.approx((hard + soft) / 2, rel=1e-4)
+    assert hard != pytest.approx(soft, rel=1e-3)
 
 
 def test_a_head_starts_without_copied_layers_when_asked(tiny, features):

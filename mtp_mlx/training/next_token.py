@@ -35,26 +35,29 @@ class StandaloneStudent(Student):
         self.drafter = self.module = start
         self.name = f"standalone drafter of {start.config.layers} of {backbone.fingerprint}"
 
-    def _logits(self, group: Sequence[Features]) -> tuple[mx.array, mx.array, mx.array]:
-        """At the anchors: logits (B, A, n), the logit index of what the backbone writes (B, A), and weights (B, A)."""
+    def _logits(self, group: Sequence[Features]) -> tuple[mx.array, mx.array, mx.array, mx.array]:
+        """At the anchors: logits and the backbone's own (B, A, n), the index of what it writes, and weights (B, A)."""
         rows, length = max(f.anchors for f in group), max(len(f.ids) for f in group)
         ids = np.zeros((len(group), length), np.int32)
         at = np.zeros((len(group), rows), np.int32)
         index, output = candidates(self.backbone, self.drafter.draft_vocab, group)
         target = np.full((len(group), rows), NOT_DRAFTED, np.int32)
         weight = np.ones((len(group), rows), np.float32)
+        hidden = np.zeros((len(group), rows, output.shape[1]), np.float32)
         for i, f in enumerate(group):
             ids[i, : len(f.ids)] = f.ids
             at[i, : f.anchors] = np.arange(f.start, f.start + f.anchors)
             target[i, : f.anchors] = index[f.best[:-1]]
             weight[i, : f.first - f.start] = self.recipe.prompt_weight
+            hidden[i, : f.anchors] = f.hidden[1:-1]
         states = self.drafter.model.model(mx.array(ids))  # (B, length, dim)
         states = mx.take_along_axis(states, mx.array(at)[..., None], axis=1)  # (B, A, dim)
-        return states @ output.T, mx.array(target), mx.array(weight)
+        return states @ output.T, mx.array(hidden) @ output.T, mx.array(target), mx.array(weight)
 
     def loss(self, group: Sequence[Features], progress: float) -> mx.array:
-        """Cross-entropy on the backbone's next token."""
-        return cross_entropy(*self._logits(group))
+        """Cross-entropy on the backbone's next token and its probabilities."""
+        logits, teacher, target, weight = self._logits(group)
+        return cross_entropy(logits, target, weight, teacher=teacher, soft=self.recipe.soft)
 
     def evaluate(self, examples: Sequence[Features]) -> Acceptance:
         """Acceptance of drafts of ``unroll`` tokens: a draft goes on right as long as each next token is right."""
@@ -62,7 +65,7 @@ class StandaloneStudent(Student):
         acceptance = Acceptance(unroll)
         answers = [f.answer_only() for f in examples]
         for group in batches(answers, anchors=1024, order=range(len(answers))):
-            logits, target, _ = self._logits(group)
+            logits, _, target, _ = self._logits(group)
             right = np.array(mx.argmax(logits, axis=-1) == target)  # (B, A)
             for row, f in zip(right, group, strict=True):
                 padded = np.concatenate([row[: f.anchors], np.zeros(unroll - 1, bool)])

@@ -27,6 +27,7 @@ class Recipe:
     learning_rate: float = _knob(8e-4, "the peak of the schedule")
     warmup: float = _knob(0.05, "share of the steps that lead up to the peak")
     decay: float = _knob(0.8, "the loss of step j weighs DECAY ** j")
+    soft: float = _knob(0.5, "share of the loss taken against the backbone's probabilities, not its choice alone")
     prompt_weight: float = _knob(0.0, "weight of positions in the prompts' texts; 0 leaves them out")
     regression: float = _knob(0.2, "weight of SmoothL1 between own and true state, fading to 0")
     clip: float = _knob(1.0, "the largest norm of a gradient")
@@ -43,7 +44,8 @@ class Recipe:
         for name in ("prompt_weight", "regression"):
             if not 0 <= getattr(self, name) < inf:
                 raise ValueError(f"{name} is {getattr(self, name)}: give at least 0")
-        if not 0 <= self.warmup <= 1:
-            raise ValueError(f"warmup is {self.warmup}: give a share of the steps, 0 to 1")
+        for name in ("warmup", "soft"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ValueError(f"{name} is {getattr(self, name)}: give a share, 0 to 1")
         if self.without not in WITHOUT:
             raise ValueError(f"a head cannot do without {self.without!r}: give one of {', '.join(WITHOUT)}")

@@ -108,8 +108,13 @@ class HeadStudent(Student):
         self.name = f"MTP head on {start.config.kv_layers} of {backbone.fingerprint}"
 
     def _collate(self, group: Sequence[Features]) -> Batch:
-        """The batch of a group, less what the recipe does without."""
-        batch = collate(group, unroll=self.recipe.unroll, prompt_weight=self.recipe.prompt_weight)
+        return collate(group, unroll=self.recipe.unroll, prompt_weight=self.recipe.prompt_weight)
+
+    def _unrolled(self, batch: Batch) -> list[tuple[mx.array, mx.array]]:
+        """The steps over a batch, less what the recipe does without."""
+        return unrolled(self.head, self.backbone.embed, self._less(batch), unroll=self.recipe.unroll)
+
+    def _less(self, batch: Batch) -> Batch:
         if self.recipe.without == "state":
             return replace(batch, hidden=mx.zeros_like(batch.hidden))
         if self.recipe.without == "kv":  # nothing but zeros to read
@@ -117,16 +122,17 @@ class HeadStudent(Student):
         return batch
 
     def loss(self, group: Sequence[Features], progress: float) -> mx.array:
-        """Of each step, cross-entropy on the backbone's tokens and SmoothL1 of the state to the true one."""
+        """Of each step, cross-entropy on the backbone's tokens and probabilities, and SmoothL1 to the true state."""
         recipe = self.recipe
         batch = self._collate(group)
         index, output = candidates(self.backbone, self.head.draft_vocab, group)
         rows = batch.mask.shape[2]
         total = mx.array(0.0)
-        steps = unrolled(self.head, self.backbone.embed, batch, unroll=recipe.unroll)
+        teacher = batch.hidden[:, 1:] @ output.T  # (B, A + unroll, n): of step j, from row j on
         goals = targets(batch, index, unroll=recipe.unroll)
-        for step, ((y, state), target) in enumerate(zip(steps, goals, strict=True)):
-            loss = cross_entropy(y @ output.T, target, batch.weight)
+        for step, ((y, state), target) in enumerate(zip(self._unrolled(batch), goals, strict=True)):
+            own = teacher[:, step : step + rows]
+            loss = cross_entropy(y @ output.T, target, batch.weight, teacher=own, soft=recipe.soft)
             if recipe.regression and recipe.without != "state":
                 real = (batch.best[:, step : step + rows] != NOT_DRAFTED) * batch.weight
                 true = batch.hidden[:, step + 1 : step + 1 + rows]
@@ -144,9 +150,8 @@ class HeadStudent(Student):
         for group in batches(answers, anchors=1024, order=range(len(answers))):
             batch = self._collate(group)
             index, output = candidates(self.backbone, self.head.draft_vocab, group)
-            steps = unrolled(self.head, self.backbone.embed, batch, unroll=unroll)
-            goals = targets(batch, index, unroll=unroll)
-            hits = [mx.argmax(y @ output.T, axis=-1) == target for (y, _), target in zip(steps, goals, strict=True)]
+            pairs = zip(self._unrolled(batch), targets(batch, index, unroll=unroll), strict=True)
+            hits = [mx.argmax(y @ output.T, axis=-1) == target for (y, _), target in pairs]
             table = np.array(mx.stack(hits, axis=-1))  # (B, A, unroll)
             for row, f in zip(table, group, strict=True):
                 acceptance.add(f.task, row[: f.anchors], cut=int(f.ids[-1]) not in self.backbone.eos)

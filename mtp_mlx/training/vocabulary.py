@@ -39,8 +39,16 @@ def candidates(backbone: Backbone, draft_vocab: mx.array, group: Sequence[Featur
     return index, backbone.output_rows(mx.array(ids))
 
 
-def cross_entropy(logits: mx.array, target: mx.array, weight: mx.array) -> mx.array:
-    """Weighted mean over the targets that can be learnt: logits (..., n), target indices (...), weight (...)."""
+def cross_entropy(
+    logits: mx.array, target: mx.array, weight: mx.array, *, teacher: mx.array | None = None, soft: float = 0.0
+) -> mx.array:
+    """Weighted mean over the targets that can be learnt: logits (..., n), target indices (...), weight (...).
+
+    ``teacher``: (..., n) the backbone's own logits, against whose probabilities ``soft`` of it is taken (which is the
+    Kullback-Leibler divergence, but for a constant; Hinton et al., arXiv:1503.02531).
+    """
     weight = mx.where(target == NOT_DRAFTED, 0, weight)
     right = mx.take_along_axis(logits, mx.maximum(target, 0)[..., None], axis=-1)[..., 0]
+    if teacher is not None and soft:
+        right = (1 - soft) * right + soft * (mx.softmax(teacher, axis=-1) * logits).sum(axis=-1)
     return ((mx.logsumexp(logits, axis=-1) - right) * weight).sum() / mx.maximum(weight.sum(), 1)
