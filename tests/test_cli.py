@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,7 +14,9 @@ import pytest
 
 from mtp_mlx import blas, weights
 from mtp_mlx.cli import main
+from mtp_mlx.decode import plain
 from mtp_mlx.drafters.base import Drafter
+from mtp_mlx.events import Round
 from mtp_mlx.options import parser
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -234,6 +237,20 @@ def test_eval_refuses_a_bad_file_in_a_line(run, tmp_path, content):
     data.write_bytes(content)
     code, _, err = run("eval", "--task", "proofread", "--data", str(data), "--drafter", "plain")
     assert code == 1
+    assert one_line(err)
+
+
+def test_eval_says_where_a_text_is_not_plain_decodes(run, tmp_path, monkeypatch):
+    def other(*arguments, **options):
+        for event in plain(*arguments, **options):
+            yield replace(event, token=event.token + 1) if isinstance(event, Round) and event.token else event
+
+    monkeypatch.setattr("mtp_mlx.evaluate.plain", other)
+    data = tmp_path / "texts.jsonl"
+    data.write_text('{"text": "hi"}\n', encoding="utf-8")
+    code, out, err = run("eval", "--task", "proofread", "--data", str(data), "--drafter", "lookup", "--json")
+    assert code == 1
+    assert [row["line"] for row in json.loads(out)["mismatches"]] == [1]
     assert one_line(err)
 
 

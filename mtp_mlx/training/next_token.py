@@ -35,29 +35,32 @@ class StandaloneStudent(Student):
         self.drafter = self.module = start
         self.name = f"standalone drafter of {start.config.layers} of {backbone.fingerprint}"
 
-    def _logits(self, group: Sequence[Features]) -> tuple[mx.array, mx.array, mx.array, mx.array]:
-        """At the anchors: logits and the backbone's own (B, A, n), the index of what it writes, and weights (B, A)."""
+    def _states(self, group: Sequence[Features]) -> tuple[mx.array, mx.array, mx.array, mx.array]:
+        """At the anchors: states (B, A, dim), the output rows (n, dim) that make logits of them, the logit index of
+        what the backbone writes (B, A), and weights (B, A)."""
         rows, length = max(f.anchors for f in group), max(len(f.ids) for f in group)
         ids = np.zeros((len(group), length), np.int32)
         at = np.zeros((len(group), rows), np.int32)
         index, output = candidates(self.backbone, self.drafter.draft_vocab, group)
         target = np.full((len(group), rows), NOT_DRAFTED, np.int32)
         weight = np.ones((len(group), rows), np.float32)
-        hidden = np.zeros((len(group), rows, output.shape[1]), np.float32)
         for i, f in enumerate(group):
             ids[i, : len(f.ids)] = f.ids
             at[i, : f.anchors] = np.arange(f.start, f.start + f.anchors)
             target[i, : f.anchors] = index[f.best[:-1]]
             weight[i, : f.first - f.start] = self.recipe.prompt_weight
-            hidden[i, : f.anchors] = f.hidden[1:-1]
         states = self.drafter.model.model(mx.array(ids))  # (B, length, dim)
         states = mx.take_along_axis(states, mx.array(at)[..., None], axis=1)  # (B, A, dim)
-        return states @ output.T, mx.array(hidden) @ output.T, mx.array(target), mx.array(weight)
+        return states, output, mx.array(target), mx.array(weight)
 
     def loss(self, group: Sequence[Features], progress: float) -> mx.array:
         """Cross-entropy on the backbone's next token and its probabilities."""
-        logits, teacher, target, weight = self._logits(group)
-        return cross_entropy(logits, target, weight, teacher=teacher, soft=self.recipe.soft)
+        states, output, target, weight = self._states(group)
+        true = np.zeros(states.shape, np.float32)  # the backbone's states there
+        for i, f in enumerate(group):
+            true[i, : f.anchors] = f.hidden[1:-1]
+        teacher = mx.array(true) @ output.T
+        return cross_entropy(states @ output.T, target, weight, teacher=teacher, soft=self.recipe.soft)
 
     def evaluate(self, examples: Sequence[Features]) -> Acceptance:
         """Acceptance of drafts of ``unroll`` tokens: a draft goes on right as long as each next token is right."""
@@ -65,8 +68,8 @@ class StandaloneStudent(Student):
         acceptance = Acceptance(unroll)
         answers = [f.answer_only() for f in examples]
         for group in batches(answers, anchors=1024, order=range(len(answers))):
-            logits, _, target, _ = self._logits(group)
-            right = np.array(mx.argmax(logits, axis=-1) == target)  # (B, A)
+            states, output, target, _ = self._states(group)
+            right = np.array(mx.argmax(states @ output.T, axis=-1) == target)  # (B, A)
             for row, f in zip(right, group, strict=True):
                 padded = np.concatenate([row[: f.anchors], np.zeros(unroll - 1, bool)])
                 hits = np.lib.stride_tricks.sliding_window_view(padded, unroll)

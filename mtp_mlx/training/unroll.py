@@ -111,7 +111,7 @@ class HeadStudent(Student):
         return collate(group, unroll=self.recipe.unroll, prompt_weight=self.recipe.prompt_weight)
 
     def _unrolled(self, batch: Batch) -> list[tuple[mx.array, mx.array]]:
-        """The steps over a batch, less what the recipe does without."""
+        """The steps over a batch, of which the head sees what the recipe leaves it."""
         return unrolled(self.head, self.backbone.embed, self._less(batch), unroll=self.recipe.unroll)
 
     def _less(self, batch: Batch) -> Batch:
