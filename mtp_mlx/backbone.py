@@ -12,13 +12,14 @@ from typing import Any
 
 import mlx.core as mx
 import mlx.nn as nn
+import numpy as np
 from mlx.utils import tree_flatten
 from mlx_lm.tokenizer_utils import TokenizerWrapper
 from mlx_lm.utils import dequantize_model, load
 
 from mtp_mlx import cpu
 from mtp_mlx.cpu import products
-from mtp_mlx.kv import KV
+from mtp_mlx.kv import KV, TracedKV
 from mtp_mlx.weights import Report, WeightsError, fingerprint, unheard, verify
 
 PREFILL_CHUNK = 256
@@ -53,13 +54,25 @@ class Backbone:
         path: where it came from; its fingerprint is what heads are bound to.
         row_by_row: verify each drafted token in a pass of its own: slow, and exact where rows of one pass
             round differently.
+        compiled: compile decode passes and draft steps, and put a pass together while its draft is in the making. By
+            default on a GPU, which would else wait for Python. Every pass is the compiled one, whatever was drafted.
     """
 
-    def __init__(self, model: nn.Module, tokenizer: TokenizerWrapper, path: Path, *, row_by_row: bool = False):
+    def __init__(
+        self,
+        model: nn.Module,
+        tokenizer: TokenizerWrapper,
+        path: Path,
+        *,
+        row_by_row: bool = False,
+        compiled: bool | None = None,
+    ):
         self.model: Any = model  # every mlx-lm model has its own class
         self.tokenizer = tokenizer
         self.path = path
         self.row_by_row = row_by_row
+        self.compiled = mx.default_device() != mx.Device(mx.cpu) if compiled is None else compiled
+        self._compiled_pass = mx.compile(self._static_pass)
         self.eos: frozenset[int] = frozenset(tokenizer.eos_token_ids)
 
     @property
@@ -143,21 +156,44 @@ class Backbone:
         self.prefill(ids, kv)
         return Prefix(tuple(ids), kv)
 
-    def forward(self, ids: Sequence[int], kv: KV, *, width: int) -> Pass:
+    def forward(self, ids: list[int] | mx.array, kv: KV, *, width: int) -> Pass:
         """One decode pass: the next ``len(ids)`` positions, in exactly ``width`` rows; commits nothing.
 
         Unused rows are fed token 0: no used row sees them, and the next pass overwrites their keys.
+
+        Args:
+            ids: at most ``width`` of them; an array of them (n,) may still be in the making.
         """
         if self.row_by_row and len(ids) > 1:
             return self._forward_row_by_row(ids, kv, width)
-        rows = mx.array([[*ids, *[0] * (width - len(ids))]])  # (1, width)
-        hidden = self.states(rows, kv.layers)[0]  # (width, dim)
-        logits = self.logits(hidden)  # (width, vocab)
-        return Pass(logits[: len(ids)], hidden[: len(ids)])
+        n = len(ids)
+        rows = mx.pad(mx.array(ids, mx.int32), (0, width - n))[None]  # (1, width)
+        if self.compiled:
+            logits, hidden = self._forward_compiled(rows, kv)
+        else:
+            hidden = self.states(rows, kv.layers)[0]  # (width, dim)
+            logits = self.logits(hidden)  # (width, vocab)
+        return Pass(logits[:n], hidden[:n])
 
-    def _forward_row_by_row(self, ids: Sequence[int], kv: KV, width: int) -> Pass:
+    def _forward_compiled(self, rows: mx.array, kv: KV) -> tuple[mx.array, mx.array]:
+        if kv.length + rows.shape[1] > kv.capacity:
+            raise ValueError(f"KV cache of {kv.capacity} rows cannot hold {kv.length + rows.shape[1]}")
+        if kv.empty:
+            self.states(rows, kv.layers)  # which makes the buffers; what it writes is written over
+        logits, hidden, kv.buffers = self._compiled_pass(rows, mx.array(kv.length), kv.buffers)
+        return logits, hidden
+
+    def _static_pass(
+        self, rows: mx.array, offset: mx.array, buffers: Sequence[tuple[mx.array, mx.array]]
+    ) -> tuple[mx.array, mx.array, list[tuple[mx.array, mx.array]]]:
+        """(1, width) ids at ``offset`` → logits (width, vocab), hidden (width, dim) and the buffers with those rows."""
+        layers = [TracedKV(offset, *pair) for pair in buffers]
+        hidden = self.states(rows, layers)[0]
+        return self.logits(hidden), hidden, [(layer.keys, layer.values) for layer in layers]
+
+    def _forward_row_by_row(self, ids: list[int] | mx.array, kv: KV, width: int) -> Pass:
         start, passes = kv.length, []
-        for token in ids:
+        for token in np.array(ids).tolist():
             passes.append(self.forward([token], kv, width=width))
             mx.eval(passes[-1].logits, passes[-1].hidden)
             kv.commit(1)

@@ -67,13 +67,21 @@ def speculative(
             return
 
         started = perf_counter()
-        draft = drafter.draft(context, min(longest, left - 1))
-        drafted = perf_counter()
+        proposal = drafter.propose(context, min(longest, left - 1))
+        proposed = perf_counter()
+        rows = mx.concatenate([mx.array(context.tokens[-1:]), mx.array(proposal.ids, mx.int32)])  # (1 + drafted,)
+        result = backbone.forward(rows, kv, width=width)
+        choices = mx.argmax(result.logits, axis=-1)  # (1 + drafted,)
+        if backbone.compiled:
+            mx.async_eval(choices, result.hidden)  # the device is at work while the draft is told
+        if isinstance(proposal, Draft):
+            draft, drafted = proposal, proposed
+        else:
+            draft, drafted = proposal.wait(), perf_counter()
+        launched = perf_counter() - drafted
         yield (draft := replace(draft, seconds=drafted - started))
 
-        started = perf_counter()
-        result = backbone.forward([context.tokens[-1], *draft.ids], kv, width=width)
-        choices = mx.argmax(result.logits, axis=-1)  # (1 + drafted,)
+        started = perf_counter() - launched
         mx.eval(choices, result.hidden)
         accepted, token = accept.greedy(draft.ids, np.array(choices).tolist(), eos=backbone.eos)
         judged = accepted if token is not None else accepted - 1  # the row whose choice was committed last

@@ -39,7 +39,7 @@ def examine(backbone: Path, head: Path, *, width: int, batch: int = 1) -> Iterat
     except WeightsError as error:
         yield Finding("backbone", False, str(error))
         return
-    kind = str(model.dtype).removeprefix("mlx.core.")
+    kind = str(model.dtype).removeprefix("mlx.core.") + (", passes compiled" if model.compiled else "")
     yield Finding("backbone", True, f"{backbone.name}, {human(model.nbytes)} in memory as {kind}")
     try:
         for task in TASKS.values():

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import mlx.core as mx
+import numpy as np
 
 from mtp_mlx.backbone import Backbone, Pass
 from mtp_mlx.decode import speculative
@@ -84,9 +85,9 @@ class Penalised(Backbone):
         super().__init__(backbone.model, backbone.tokenizer, backbone.path)
         self._at: dict[int, int] = {}  # position → id; the next pass writes over what was rejected
 
-    def forward(self, ids: Sequence[int], kv: KV, *, width: int) -> Pass:
+    def forward(self, ids: list[int] | mx.array, kv: KV, *, width: int) -> Pass:
         result = super().forward(ids, kv, width=width)
-        self._at |= {kv.length + row: id for row, id in enumerate(ids)}
+        self._at |= {kv.length + row: id for row, id in enumerate(np.array(ids).tolist())}
         rows = []
         for row, logits in enumerate(result.logits):  # (vocab,)
             seen = mx.array(sorted(self.written(kv.length + row)))
@@ -106,8 +107,8 @@ class PenalisedByDrafts(Penalised):
         super().__init__(backbone)
         self._ever: set[int] = set()
 
-    def forward(self, ids: Sequence[int], kv: KV, *, width: int) -> Pass:
-        self._ever.update(ids)
+    def forward(self, ids: list[int] | mx.array, kv: KV, *, width: int) -> Pass:
+        self._ever.update(np.array(ids).tolist())
         return super().forward(ids, kv, width=width)
 
     def written(self, position: int) -> set[int]:

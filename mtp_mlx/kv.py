@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import mlx.core as mx
@@ -47,10 +47,39 @@ class LayerKV:
 
     def make_mask(self, rows: int, return_array: bool = False, window_size: int | None = None) -> mx.array:
         """(rows, keys) bool: row i sees every committed key and itself, within the window if there is one."""
-        query = mx.arange(self.offset, self.offset + rows)[:, None]
-        key = mx.arange(self._owner.seen)[None]
-        mask = key <= query
-        return mask if window_size is None else mask & (query < key + window_size)
+        return seen_keys(self.offset, rows=rows, keys=self._owner.seen, window_size=window_size)
+
+
+class TracedKV:
+    """One layer's buffers in a compiled pass: the position is an array, so that one trace serves every position.
+
+    Args:
+        offset: () int32, the position of the next row.
+        keys, values: as ``LayerKV``'s; a pass leaves new arrays in their place, in the same memory.
+    """
+
+    def __init__(self, offset: mx.array, keys: mx.array, values: mx.array):
+        self.offset = offset
+        self.keys = keys
+        self.values = values
+
+    def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
+        """As ``LayerKV``'s; that there is room is seen to outside."""
+        self.keys = mx.slice_update(self.keys, keys, self.offset, axes=(2,))
+        self.values = mx.slice_update(self.values, values, self.offset, axes=(2,))
+        return self.keys, self.values
+
+    def make_mask(self, rows: int, return_array: bool = False, window_size: int | None = None) -> mx.array:
+        """As ``LayerKV``'s."""
+        return seen_keys(self.offset, rows=rows, keys=self.keys.shape[2], window_size=window_size)
+
+
+def seen_keys(offset: int | mx.array, *, rows: int, keys: int, window_size: int | None) -> mx.array:
+    """(rows, keys) bool: row i, at position offset + i, sees every key up to its own, within the window."""
+    query = (offset + mx.arange(rows))[:, None]
+    key = mx.arange(keys)[None]
+    mask = key <= query
+    return mask if window_size is None else mask & (query < key + window_size)
 
 
 class KV:
@@ -104,6 +133,21 @@ class KV:
         if keys is None or values is None:
             raise ValueError("the KV cache is empty: prefill first")
         return keys, values
+
+    @property
+    def empty(self) -> bool:
+        """Whether no pass has made the buffers yet."""
+        return any(layer.keys is None for layer in self.layers)
+
+    @property
+    def buffers(self) -> list[tuple[mx.array, mx.array]]:
+        """Every layer's ``view``; setting them is what a compiled pass does, which is given them and gives new ones."""
+        return [self.view(layer) for layer in range(len(self.layers))]
+
+    @buffers.setter
+    def buffers(self, buffers: Sequence[tuple[mx.array, mx.array]]) -> None:
+        for layer, (keys, values) in zip(self.layers, buffers, strict=True):
+            layer.keys, layer.values = keys, values
 
     @property
     def nbytes(self) -> int:

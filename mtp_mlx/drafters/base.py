@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import mlx.core as mx
+import numpy as np
 
 from mtp_mlx.events import Draft, Guess, Round
 from mtp_mlx.kv import KV
@@ -35,6 +36,24 @@ class Context:
     prompt_length: int
 
 
+@dataclass(frozen=True)
+class Proposal:
+    """A draft in the making: arrays that the device may still be at work on.
+
+    Attributes:
+        ids: (n,) int32.
+        probabilities: (n,) float32.
+    """
+
+    ids: mx.array
+    probabilities: mx.array
+
+    def wait(self) -> Draft:
+        """The draft, once it is there."""
+        mx.eval(self.ids, self.probabilities)
+        return Draft(tuple(np.array(self.ids).tolist()), tuple(np.array(self.probabilities).tolist()))
+
+
 class Drafter:
     """Proposes nothing: with it, speculative decode is plain decode."""
 
@@ -46,6 +65,10 @@ class Drafter:
     def draft(self, context: Context, length: int) -> Draft:
         """At most ``length`` ids to follow ``context.tokens``."""
         return Draft()
+
+    def propose(self, context: Context, length: int) -> Draft | Proposal:
+        """As ``draft``, but where that pays (on a GPU) not waited for: the pass that verifies it is put together."""
+        return self.draft(context, length)
 
     def look(self, context: Context, draft: Draft) -> tuple[Guess, ...]:
         """What stood behind a draft that was just made, token by token; called only for people to look at."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import mlx.core as mx
 
 from mtp_mlx.backbone import Backbone
-from mtp_mlx.drafters.base import Context, Drafter
+from mtp_mlx.drafters.base import Context, Drafter, Proposal
 from mtp_mlx.drafters.vocabulary import DraftVocabulary, make_vocabulary
 from mtp_mlx.events import Draft, Guess
 from mtp_mlx.head import MTPHead
@@ -25,20 +27,43 @@ class MTPDrafter(Drafter):
 
     def start(self, context: Context) -> None:
         self.vocabulary.start(context.tokens)
+        # A trace holds the text's own output rows, so each text has its own.
+        self._step = mx.compile(self._one_step) if self.backbone.compiled else self._one_step
 
     def draft(self, context: Context, length: int) -> Draft:
-        t = context.kv.length  # the position of x_t
-        kv = self._kv(context)
+        return self._proposed(context, length).wait()
+
+    def propose(self, context: Context, length: int) -> Draft | Proposal:
+        if not self.backbone.compiled:
+            return self.draft(context, length)
+        proposal = self._proposed(context, length)
+        mx.async_eval(proposal.ids, proposal.probabilities)
+        return proposal
+
+    def _proposed(self, context: Context, length: int) -> Proposal:
+        compiled, t = self.backbone.compiled, context.kv.length  # the position of x_t
+        kv, mask = self._seen(context)
         state = context.hidden[None]  # (1, 1, dim)
         token = mx.array([context.tokens[-1]])
-        ids, probabilities = [], []
+        ids, probabilities = [mx.array([], mx.int32)], [mx.array([])]
         for step in range(length):
-            y, state = self.head(self.backbone.embed(token)[None], state, kv, offset=t + step)
-            token, probability = self.vocabulary.best(y[0, -1])
+            offset = mx.array(t + step) if compiled else t + step  # a number would be part of the trace
+            token, probability, state = self._step(token, state, offset, kv, mask)
             ids.append(token)
-            probabilities.append(probability)
-        mx.eval(ids, probabilities)
-        return Draft(tuple(int(i) for i in ids), tuple(float(p) for p in probabilities))
+            probabilities.append(probability[None])
+        return Proposal(mx.concatenate(ids), mx.concatenate(probabilities))
+
+    def _one_step(
+        self,
+        token: mx.array,
+        state: mx.array,
+        offset: int | mx.array,
+        kv: Sequence[tuple[mx.array, mx.array]],
+        mask: mx.array | None,
+    ) -> tuple[mx.array, mx.array, mx.array]:
+        """token (1,) and state (1, 1, dim) at ``offset`` → the next token (1,), its probability (), the next state."""
+        y, state = self.head(self.backbone.embed(token)[None], state, kv, offset=offset, mask=mask)
+        return *self.vocabulary.best(y[0, -1]), state
 
     def look(self, context: Context, draft: Draft) -> tuple[Guess, ...]:
         """Take the head's steps again, over the tokens that were drafted."""
@@ -54,6 +79,13 @@ class MTPDrafter(Drafter):
             top = likeliest(logits, ids=ids)
             guesses.append(Guess(top, tuple(looked_at(shares[0, 0]) for shares in attention)))
         return tuple(guesses)
+
+    def _seen(self, context: Context) -> tuple[list[tuple[mx.array, mx.array]], mx.array | None]:
+        """The K/V that a draft reads, and a mask over them: compiled steps need one shape for the whole text."""
+        if not self.backbone.compiled:
+            return self._kv(context), None
+        whole = [context.kv.view(layer) for layer in self.head.config.kv_layers]
+        return whole, mx.arange(context.kv.capacity)[None] < context.kv.length  # (1, capacity)
 
     def _kv(self, context: Context) -> list[tuple[mx.array, mx.array]]:
         """For each head layer the K/V that it reads: those of positions 0 to t − 1, at every step."""

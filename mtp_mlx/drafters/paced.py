@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from mtp_mlx.costs import Costs
-from mtp_mlx.drafters.base import Context, Drafter
+from mtp_mlx.drafters.base import Context, Drafter, Proposal
 from mtp_mlx.events import Draft, Guess, Round
 
 MEMORY = 0.98  # what a round counts for, one round later: fifty rounds or so are remembered
@@ -74,9 +74,17 @@ class PacedDrafter(Drafter):
         return self._chances.now
 
     def draft(self, context: Context, length: int) -> Draft:
+        asked = self._ask(length)
+        return self.drafter.draft(context, asked) if asked else Draft()
+
+    def propose(self, context: Context, length: int) -> Draft | Proposal:
+        asked = self._ask(length)
+        return self.drafter.propose(context, asked) if asked else Draft()
+
+    def _ask(self, length: int) -> int:
         most = min(length, len(self.before))
         self._asked = self.costs.best_length(self.chances, width=self.width, most=most)
-        return self.drafter.draft(context, self._asked) if self._asked else Draft()
+        return self._asked
 
     def look(self, context: Context, draft: Draft) -> tuple[Guess, ...]:
         return self.drafter.look(context, draft)

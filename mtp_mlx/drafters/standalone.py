@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import mlx.core as mx
 
 from mtp_mlx import cpu
 from mtp_mlx.backbone import PREFILL_CHUNK, Backbone, nbytes
-from mtp_mlx.drafters.base import Context, Drafter
+from mtp_mlx.drafters.base import Context, Drafter, Proposal
 from mtp_mlx.drafters.vocabulary import make_vocabulary
 from mtp_mlx.events import Draft, Round
-from mtp_mlx.kv import KV
+from mtp_mlx.kv import KV, TracedKV
 from mtp_mlx.standalone import Standalone
 
 
@@ -24,6 +27,7 @@ class StandaloneDrafter(Drafter):
     def __init__(self, drafter: Standalone, backbone: Backbone):
         self.drafter = drafter
         self.backbone = backbone
+        self._compiled_step = mx.compile(self._static_step)
         self.vocabulary = make_vocabulary(drafter.draft_vocab, backbone, frequent=drafter.config.frequent)
 
     def ledger(self, rows: int) -> dict[str, int]:
@@ -44,20 +48,30 @@ class StandaloneDrafter(Drafter):
         for start in range(0, len(context.tokens) - 1, PREFILL_CHUNK):
             stop = min(start + PREFILL_CHUNK, len(context.tokens) - 1)
             with self.kv.reading(stop - start):
-                mx.eval(self._feed(mx.array(context.tokens[start:stop])))
+                mx.eval(self._states(mx.array(context.tokens[start:stop]), self.kv.layers))
+            self.kv.commit(stop - start)
 
     def draft(self, context: Context, length: int) -> Draft:
-        ids, probabilities = [], []
+        return self._proposed(context, length).wait()
+
+    def propose(self, context: Context, length: int) -> Draft | Proposal:
+        if not self.backbone.compiled:
+            return self.draft(context, length)
+        proposal = self._proposed(context, length)
+        mx.async_eval(proposal.ids, proposal.probabilities)
+        return proposal
+
+    def _proposed(self, context: Context, length: int) -> Proposal:
+        ids, probabilities = [mx.array([], mx.int32)], [mx.array([])]
         committed = len(context.tokens) - 1  # as in the backbone's cache, the last token is not in this one yet
         fed = mx.array(context.tokens[self.kv.length :])
         for _ in range(length):
             y = self._feed(fed)[-1]
             fed, probability = self.vocabulary.best(y)
             ids.append(fed)
-            probabilities.append(probability)
-        mx.eval(ids, probabilities)
+            probabilities.append(probability[None])
         self.kv.length = min(committed, self.kv.length)
-        return Draft(tuple(int(i) for i in ids), tuple(float(p) for p in probabilities))
+        return Proposal(mx.concatenate(ids), mx.concatenate(probabilities))
 
     def observe(self, context: Context, outcome: Round) -> None:
         """Keep the keys of the tokens that were fed and accepted: x_t and all drafted ones but the last."""
@@ -66,7 +80,22 @@ class StandaloneDrafter(Drafter):
 
     def _feed(self, ids: mx.array) -> mx.array:
         """(n,) ids into the cache → (n, dim) post-norm states."""
-        with cpu.one_pass(self.drafter.model):
-            states = self.drafter.model.model(ids[None], cache=self.kv.layers)[0]
+        if self.backbone.compiled and not self.kv.empty:
+            states, self.kv.buffers = self._compiled_step(ids, mx.array(self.kv.length), self.kv.buffers)
+        else:
+            states = self._states(ids, self.kv.layers)
         self.kv.commit(len(ids))
         return states
+
+    def _static_step(
+        self, ids: mx.array, offset: mx.array, buffers: Sequence[tuple[mx.array, mx.array]]
+    ) -> tuple[mx.array, list[tuple[mx.array, mx.array]]]:
+        """(n,) ids at ``offset`` → (n, dim) post-norm states, and the buffers with those rows."""
+        layers = [TracedKV(offset, *pair) for pair in buffers]
+        states = self._states(ids, layers)
+        return states, [(layer.keys, layer.values) for layer in layers]
+
+    def _states(self, ids: mx.array, layers: Sequence[Any]) -> mx.array:
+        """(n,) ids, with a cache for each layer → (n, dim) post-norm states."""
+        with cpu.one_pass(self.drafter.model):
+            return self.drafter.model.model(ids[None], cache=layers)[0]
