@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import mlx.core as mx
 
 from mtp_mlx.backbone import Backbone
-from mtp_mlx.drafters.base import Context, Drafter, Proposal
+from mtp_mlx.drafters.base import Context, Drafter, Proposal, propose
 from mtp_mlx.drafters.vocabulary import DraftVocabulary, make_vocabulary
 from mtp_mlx.events import Draft, Guess
 from mtp_mlx.head import MTPHead
@@ -23,6 +23,7 @@ class MTPDrafter(Drafter):
         """``vocabulary``: what to draft from, where it is not the head's own."""
         self.head = head
         self.backbone = backbone
+        self.stops = not backbone.compiled  # a GPU would wait at every step
         self.vocabulary = vocabulary or make_vocabulary(head.draft_vocab, backbone, frequent=head.config.frequent)
 
     def start(self, context: Context) -> None:
@@ -41,17 +42,19 @@ class MTPDrafter(Drafter):
         return proposal
 
     def _proposed(self, context: Context, length: int) -> Proposal:
-        compiled, t = self.backbone.compiled, context.kv.length  # the position of x_t
         kv, mask = self._seen(context)
-        state = context.hidden[None]  # (1, 1, dim)
-        token = mx.array([context.tokens[-1]])
-        ids, probabilities = [mx.array([], mx.int32)], [mx.array([])]
-        for step in range(length):
-            offset = mx.array(t + step) if compiled else t + step  # a number would be part of the trace
-            token, probability, state = self._step(token, state, offset, kv, mask)
-            ids.append(token)
-            probabilities.append(probability[None])
-        return Proposal(mx.concatenate(ids), mx.concatenate(probabilities))
+        token, state = mx.array([context.tokens[-1]]), context.hidden[None]  # (1,), (1, 1, dim)
+        offset = context.kv.length  # the position of the last token
+
+        def step() -> tuple[mx.array, mx.array]:
+            nonlocal token, state, offset
+            # A number would be part of the trace.
+            at = mx.array(offset) if self.backbone.compiled else offset
+            token, probability, state = self._step(token, state, at, kv, mask)
+            offset += 1
+            return token, probability
+
+        return propose(step, length, least=context.least if self.stops else 0.0)
 
     def _one_step(
         self,

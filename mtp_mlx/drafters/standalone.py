@@ -9,7 +9,7 @@ import mlx.core as mx
 
 from mtp_mlx import cpu
 from mtp_mlx.backbone import PREFILL_CHUNK, Backbone, nbytes
-from mtp_mlx.drafters.base import Context, Drafter, Proposal
+from mtp_mlx.drafters.base import Context, Drafter, Proposal, propose
 from mtp_mlx.drafters.vocabulary import make_vocabulary
 from mtp_mlx.events import Draft, Round
 from mtp_mlx.kv import KV, TracedKV
@@ -27,6 +27,7 @@ class StandaloneDrafter(Drafter):
     def __init__(self, drafter: Standalone, backbone: Backbone):
         self.drafter = drafter
         self.backbone = backbone
+        self.stops = not backbone.compiled  # a GPU would wait at every step
         self._compiled_step = mx.compile(self._static_step)
         self.vocabulary = make_vocabulary(drafter.draft_vocab, backbone, frequent=drafter.config.frequent)
 
@@ -62,16 +63,17 @@ class StandaloneDrafter(Drafter):
         return proposal
 
     def _proposed(self, context: Context, length: int) -> Proposal:
-        ids, probabilities = [mx.array([], mx.int32)], [mx.array([])]
         committed = len(context.tokens) - 1  # as in the backbone's cache, the last token is not in this one yet
         fed = mx.array(context.tokens[self.kv.length :])
-        for _ in range(length):
-            y = self._feed(fed)[-1]
-            fed, probability = self.vocabulary.best(y)
-            ids.append(fed)
-            probabilities.append(probability[None])
+
+        def step() -> tuple[mx.array, mx.array]:
+            nonlocal fed
+            fed, probability = self.vocabulary.best(self._feed(fed)[-1])
+            return fed, probability
+
+        proposal = propose(step, length, least=context.least if self.stops else 0.0)
         self.kv.length = min(committed, self.kv.length)
-        return Proposal(mx.concatenate(ids), mx.concatenate(probabilities))
+        return proposal
 
     def observe(self, context: Context, outcome: Round) -> None:
         """Keep the keys of the tokens that were fed and accepted: x_t and all drafted ones but the last."""
