@@ -18,6 +18,7 @@ from mlx_lm.tokenizer_utils import TokenizerWrapper
 from mlx_lm.utils import dequantize_model, load
 
 from mtp_mlx import cpu
+from mtp_mlx.compiled import Compiled
 from mtp_mlx.cpu import products
 from mtp_mlx.kv import KV, TracedKV
 from mtp_mlx.weights import Report, WeightsError, fingerprint, unheard, verify
@@ -72,13 +73,23 @@ class Backbone:
         self.path = path
         self.row_by_row = row_by_row
         self.compiled = mx.default_device() != mx.Device(mx.cpu) if compiled is None else compiled
-        self._compiled_pass = mx.compile(self._static_pass)
+        self._compiled_pass = Compiled(self._static_pass) if self.compiled else self._static_pass
         self.eos: frozenset[int] = frozenset(tokenizer.eos_token_ids)
 
     @property
     def args(self) -> Any:
         """The model's mlx-lm arguments (hidden_size, num_attention_heads, ...)."""
         return self.model.args
+
+    @property
+    def head_dim(self) -> int:
+        """Of an attention head; not every family says it."""
+        return getattr(self.args, "head_dim", None) or self.args.hidden_size // self.args.num_attention_heads
+
+    @property
+    def untied(self) -> bool:
+        """Whether the output matrix is another one than the embeddings."""
+        return not getattr(self.args, "tie_word_embeddings", not hasattr(self.model, "lm_head"))
 
     @property
     def nbytes(self) -> int:
@@ -106,7 +117,7 @@ class Backbone:
 
     def output_rows(self, ids: mx.array) -> mx.array:
         """Rows of the output matrix, de-quantised: (n,) ids → (n, dim)."""
-        if self.args.tie_word_embeddings:
+        if not self.untied:
             return self.embed(ids)
         head = self.model.lm_head
         if isinstance(head, nn.QuantizedLinear):
@@ -116,7 +127,7 @@ class Backbone:
 
     def logits(self, hidden: mx.array) -> mx.array:
         """(..., dim) post-norm states → (..., vocab)."""
-        if not self.args.tie_word_embeddings:
+        if self.untied:
             return self.model.lm_head(hidden)
         table = self.model.model.embed_tokens
         return products.product(hidden, table.weight) if type(table) is nn.Embedding else table.as_linear(hidden)
@@ -128,13 +139,12 @@ class Backbone:
 
     def make_kv(self, rows: int) -> KV:
         """An empty KV cache for at most ``rows`` rows: prompt + token budget + width."""
-        return KV(len(self.model.layers), rows)
+        return KV(len(self.model.layers), rows, few=self.compiled)
 
     def kv_nbytes(self, rows: int) -> int:
         """Bytes of a KV cache for ``rows`` rows."""
         heads, layers = self.args.num_key_value_heads, len(self.model.layers)
-        head_dim = self.args.head_dim or self.args.hidden_size // self.args.num_attention_heads
-        return 2 * layers * heads * head_dim * self.make_kv(rows).capacity * self.dtype.size
+        return 2 * layers * heads * self.head_dim * self.make_kv(rows).capacity * self.dtype.size
 
     def prefill(self, ids: Sequence[int], kv: KV, *, last: int = 1) -> mx.array:
         """Put ids into the KV cache, in chunks; return the post-norm states of the ``last`` ones, (last, dim).
@@ -176,8 +186,7 @@ class Backbone:
         return Pass(logits[:n], hidden[:n])
 
     def _forward_compiled(self, rows: mx.array, kv: KV) -> tuple[mx.array, mx.array]:
-        if kv.length + rows.shape[1] > kv.capacity:
-            raise ValueError(f"KV cache of {kv.capacity} rows cannot hold {kv.length + rows.shape[1]}")
+        kv.check_room(rows.shape[1])
         if kv.empty:
             self.states(rows, kv.layers)  # which makes the buffers; what it writes is written over
         logits, hidden, kv.buffers = self._compiled_pass(rows, mx.array(kv.length), kv.buffers)

@@ -14,11 +14,12 @@ from mtp_mlx.backbone import Backbone
 from mtp_mlx.decode import kind
 from mtp_mlx.drafters.together import Text, Together
 from mtp_mlx.events import Done, Event, Prefilled, Round
+from mtp_mlx.kv import doubled
 from mtp_mlx.request import check_numbers
 from mtp_mlx.slots import Slots
 
 CHUNK = 16  # rows of each text in a pass of the prefill: half of a chunk is empty at the end of each prompt
-SMALLEST = 128  # rows of the smallest KV capacity; the next ones have half as many more, twice as many, and so on
+SMALLEST = doubled(1)  # rows of the smallest KV capacity
 AHEAD = 64  # texts that are read ahead, so that those of one capacity come together
 
 Told = Iterator[tuple[Hashable, Event]]
@@ -26,9 +27,7 @@ Told = Iterator[tuple[Hashable, Event]]
 
 def capacity(prompt: int, max_tokens: int, width: int) -> int:
     """The KV capacity of a text: for its prompt in chunks, its budget and a pass behind it: 128, 192, 256, 384, ..."""
-    rows = max(SMALLEST, prompt + max(CHUNK, max_tokens + width))
-    power = 1 << (rows - 1).bit_length()
-    return 3 * power // 4 if rows <= 3 * power // 4 and power > SMALLEST else power
+    return doubled(prompt + max(CHUNK, max_tokens + width))
 
 
 def decode(

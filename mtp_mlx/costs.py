@@ -74,9 +74,11 @@ def measure(
     hidden = mx.zeros((1, backbone.args.hidden_size), backbone.dtype)
     text = Context([0] * (context + 1), kv, hidden, context + 1)
     drafter.start(text)
-    drafter.draft(text, STEPS)
     ways: dict[int, Callable[[], object]] = {DRAFT: lambda: drafter.draft(text, STEPS)}
     ways |= {width: lambda width=width: mx.eval(backbone.forward([0], kv, width=width).logits) for width in widths}
+
+    for way in ways if backbone.compiled else [DRAFT]:
+        ways[way]()  # is compiled, or reads its weights for the first time
 
     def turns() -> Iterator[Iterable[int]]:
         end = perf_counter() + seconds

@@ -78,10 +78,10 @@ def speculative(
             draft, drafted = proposal, proposed
         else:
             draft, drafted = proposal.wait(), perf_counter()
-        launched = perf_counter() - drafted
+        launched = perf_counter()
         yield (draft := replace(draft, seconds=drafted - started))
 
-        started = perf_counter() - launched
+        told = 0.0 if backbone.compiled else perf_counter() - launched  # a pass that is under way goes on meanwhile
         mx.eval(choices, result.hidden)
         accepted, token = accept.greedy(draft.ids, np.array(choices).tolist(), eos=backbone.eos)
         judged = accepted if token is not None else accepted - 1  # the row whose choice was committed last
@@ -94,7 +94,7 @@ def speculative(
             kind=kind(len(draft.ids), accepted, token),
             margin=float(mx.abs(best[0] - best[1])),
             draft_seconds=draft.seconds,
-            verify_seconds=perf_counter() - started,
+            verify_seconds=perf_counter() - drafted - told,
         )
         if look is not None:
             yield look(context, draft, result.logits)

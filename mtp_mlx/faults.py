@@ -57,11 +57,18 @@ def counted_drafts(backbone: Backbone, prompt: Sequence[int], *, max_tokens: int
                 return
 
 
-class Spacious(Backbone):
+class Same(Backbone):
+    """A backbone that is another one, compiled passes included, but for what is added to it."""
+
+    def __init__(self, backbone: Backbone):
+        vars(self).update(vars(backbone) | {"row_by_row": False})
+
+
+class Spacious(Same):
     """A backbone whose newest KV cache can be got at, and has room for rows that should not be in it."""
 
     def __init__(self, backbone: Backbone, *, rows: int):
-        super().__init__(backbone.model, backbone.tokenizer, backbone.path)
+        super().__init__(backbone)
         self._more = rows
 
     def make_kv(self, rows: int) -> KV:
@@ -78,11 +85,11 @@ def stale_rows(backbone: Backbone, prompt: Sequence[int], **options: Any) -> Ite
             backbone.kv.commit(len(event.drafted) - event.accepted)
 
 
-class Penalised(Backbone):
+class Penalised(Same):
     """A backbone that is loath to repeat itself (CTRL, arXiv:1909.05858): each row by the text that leads to it."""
 
     def __init__(self, backbone: Backbone):
-        super().__init__(backbone.model, backbone.tokenizer, backbone.path)
+        super().__init__(backbone)
         self._at: dict[int, int] = {}  # position → id; the next pass writes over what was rejected
 
     def forward(self, ids: list[int] | mx.array, kv: KV, *, width: int) -> Pass:

@@ -15,6 +15,13 @@ def stepped(rows: int) -> int:
     return -(-rows // CAPACITY_STEP) * CAPACITY_STEP
 
 
+def doubled(rows: int) -> int:
+    """``rows``, rounded up to one of 128, 192, 256, 384, 512, ...: few capacities, for texts that have to share one."""
+    rows = max(2 * CAPACITY_STEP, rows)
+    power = 1 << (rows - 1).bit_length()
+    return 3 * power // 4 if rows <= 3 * power // 4 and power > 2 * CAPACITY_STEP else power
+
+
 class LayerKV:
     """One layer's keys and values, both (1, kv_heads, capacity, head_dim), as mlx-lm's models expect a cache."""
 
@@ -34,9 +41,8 @@ class LayerKV:
         Only the committed length says which rows count: the caller moves it with ``KV.commit``. While a prompt is
         read, only as much of the buffers is returned as can be seen; see ``KV.reading``.
         """
+        self._owner.check_room(keys.shape[2])
         start, stop = self.offset, self.offset + keys.shape[2]
-        if stop > self._owner.capacity:
-            raise ValueError(f"KV cache of {self._owner.capacity} rows cannot hold {stop}")
         if self.keys is None or self.values is None:
             self.keys, self.values = self._owner.buffer(keys), self._owner.buffer(values)
         self.keys[:, :, start:stop] = keys
@@ -55,7 +61,8 @@ class TracedKV:
 
     Args:
         offset: () int32, the position of the next row.
-        keys, values: as ``LayerKV``'s; a pass leaves new arrays in their place, in the same memory.
+        keys, values: as ``LayerKV``'s; a pass leaves new arrays in their place, in the same memory, unless a draft that
+            is on its way still reads them.
     """
 
     def __init__(self, offset: mx.array, keys: mx.array, values: mx.array):
@@ -64,7 +71,7 @@ class TracedKV:
         self.values = values
 
     def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
-        """As ``LayerKV``'s; that there is room is seen to outside."""
+        """As ``LayerKV``'s, but whoever calls the compiled pass has to ``check_room``: MLX writes past the end."""
         self.keys = mx.slice_update(self.keys, keys, self.offset, axes=(2,))
         self.values = mx.slice_update(self.values, values, self.offset, axes=(2,))
         return self.keys, self.values
@@ -88,10 +95,11 @@ class KV:
     Args:
         layers: how many layers the backbone has.
         rows: the most rows that are ever written: prompt + token budget + width. Rounded up to the capacity.
+        few: of few capacities; compiled passes are kept for each one that came up.
     """
 
-    def __init__(self, layers: int, rows: int):
-        self.capacity = self.seen = stepped(rows)  # seen: the keys that a pass attends over
+    def __init__(self, layers: int, rows: int, *, few: bool = False):
+        self.capacity = self.seen = doubled(rows) if few else stepped(rows)  # seen: the keys that a pass attends over
         self.length = 0
         self.layers = [LayerKV(self) for _ in range(layers)]
 
@@ -110,6 +118,11 @@ class KV:
             yield
         finally:
             self.seen = self.capacity
+
+    def check_room(self, rows: int) -> None:
+        """Raise ValueError where the next pass cannot write that many."""
+        if self.length + rows > self.capacity:
+            raise ValueError(f"KV cache of {self.capacity} rows cannot hold {self.length + rows}")
 
     def commit(self, rows: int) -> None:
         """Keep the first ``rows`` of what the last pass wrote; the rest is overwritten by the next pass."""

@@ -58,14 +58,14 @@ class Standalone(nn.Module):
         self.model: Any = type(backbone.model)(arguments)
         _copy(backbone.model.model.embed_tokens, self.model.model.embed_tokens)
         _copy(backbone.model.model.norm, self.model.model.norm)
-        if not arguments.tie_word_embeddings:
+        if backbone.untied:
             _copy(backbone.model.lm_head, self.model.lm_head)
         for mine, source in zip(self.model.layers, config.layers, strict=True):
             _copy(backbone.model.layers[source], mine)
         # What is the backbone's stays the backbone's: it is not trained, and not stored a second time.
         self.freeze(keys=["draft_vocab"], recurse=False)
         self.model.model.embed_tokens.freeze()
-        if not arguments.tie_word_embeddings:
+        if backbone.untied:
             self.model.lm_head.freeze()
 
 

@@ -7,6 +7,7 @@ import pytest
 from test_decode import committed, compare
 
 from mtp_mlx.backbone import Backbone
+from mtp_mlx.compiled import Compiled
 from mtp_mlx.costs import Costs
 from mtp_mlx.decode import plain, speculative
 from mtp_mlx.drafters.base import Context, Proposal
@@ -72,9 +73,33 @@ def test_a_pass_writes_into_the_buffers_that_are_there(compiled: Backbone):
 
 def test_a_full_cache_is_told(compiled: Backbone):
     kv = compiled.make_kv(60)
-    compiled.prefill(list(range(3, 63)), kv)
-    with pytest.raises(ValueError, match="64 rows cannot hold 68"):
+    compiled.prefill(list(range(3, 127)), kv)
+    with pytest.raises(ValueError, match="128 rows cannot hold 132"):
         compiled.forward([1], kv, width=8)
+
+
+def test_what_asks_for_a_value_is_called_as_it_is():
+    calls = []
+
+    def signed(x: mx.array) -> mx.array:
+        calls.append(x)
+        return x if x.item() > 0 else -x
+
+    function = Compiled(signed)
+    assert [function(mx.array(value)).item() for value in (2.0, -3.0, 5.0)] == [2.0, 3.0, 5.0]
+    assert len(calls) == 4  # the first one was begun twice
+    with pytest.raises(ValueError, match="no array"):
+        Compiled(lambda x: raising("no array"))(mx.array(1))
+
+
+def raising(message: str) -> None:
+    raise ValueError(message)
+
+
+def test_few_capacities_are_compiled_for(compiled: Backbone):
+    capacities = {compiled.make_kv(rows).capacity for rows in range(1, 8192)}
+    assert len(capacities) <= 14
+    assert all(compiled.make_kv(rows).capacity >= rows for rows in range(1, 8192))
 
 
 def test_compiled_steps_draft_what_others_draft(tiny: Backbone, compiled: Backbone, head: MTPHead):
@@ -137,3 +162,5 @@ def test_the_standalone_drafter_has_the_same(tiny: Backbone, compiled: Backbone,
     drafter = StandaloneDrafter(rival, compiled)
     drafter.start(context)
     assert isinstance(drafter.propose(context, 3), Proposal)
+    with pytest.raises(ValueError, match="cannot hold"):  # MLX itself would write past the end
+        drafter.draft(context, 1000)

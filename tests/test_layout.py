@@ -19,7 +19,7 @@ ORDER = [
     *("mtp_mlx",),
     *("events", "tasks", "profiles", "blas", "weights", "accept", "jsonl"),
     *("metrics", "request", "trace", "terminal"),
-    *("cpu.powers", "cpu.products", "cpu.rotation", "cpu", "kv", "slots", "prompt", "convert"),
+    *("cpu.powers", "cpu.products", "cpu.rotation", "cpu", "compiled", "kv", "slots", "prompt", "convert"),
     *("backbone", "bound", "head", "standalone", "inspection"),
     *("drafters", "drafters.base", "drafters.vocabulary", "drafters.lookup", "drafters.mtp", "drafters.auto"),
     *("drafters.standalone", "costs", "drafters.paced", "drafters.together"),

@@ -22,7 +22,7 @@ class Growing(Protocol):
 
 @dataclass
 class Context:
-    """One text as it grows; the decode loop writes it, drafters only read it.
+    """One text as it grows; the decode loop writes it, and ``least`` whoever paces; drafters read it.
 
     Attributes:
         tokens: prompt and committed ids. The last one, x_t, is not in the KV cache yet.

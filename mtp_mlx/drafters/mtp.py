@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import mlx.core as mx
 
 from mtp_mlx.backbone import Backbone
+from mtp_mlx.compiled import Compiled
 from mtp_mlx.drafters.base import Context, Drafter, Proposal, propose
 from mtp_mlx.drafters.vocabulary import DraftVocabulary, make_vocabulary
 from mtp_mlx.events import Draft, Guess
@@ -29,7 +30,7 @@ class MTPDrafter(Drafter):
     def start(self, context: Context) -> None:
         self.vocabulary.start(context.tokens)
         # A trace holds the text's own output rows, so each text has its own.
-        self._step = mx.compile(self._one_step) if self.backbone.compiled else self._one_step
+        self._step = Compiled(self._one_step) if self.backbone.compiled else self._one_step
 
     def draft(self, context: Context, length: int) -> Draft:
         return self._proposed(context, length).wait()

@@ -9,6 +9,7 @@ import mlx.core as mx
 
 from mtp_mlx import cpu
 from mtp_mlx.backbone import PREFILL_CHUNK, Backbone, nbytes
+from mtp_mlx.compiled import Compiled
 from mtp_mlx.drafters.base import Context, Drafter, Proposal, propose
 from mtp_mlx.drafters.vocabulary import make_vocabulary
 from mtp_mlx.events import Draft, Round
@@ -28,7 +29,7 @@ class StandaloneDrafter(Drafter):
         self.drafter = drafter
         self.backbone = backbone
         self.stops = not backbone.compiled  # a GPU would wait at every step
-        self._compiled_step = mx.compile(self._static_step)
+        self._compiled_step = Compiled(self._static_step)
         self.vocabulary = make_vocabulary(drafter.draft_vocab, backbone, frequent=drafter.config.frequent)
 
     def ledger(self, rows: int) -> dict[str, int]:
@@ -82,7 +83,8 @@ class StandaloneDrafter(Drafter):
 
     def _feed(self, ids: mx.array) -> mx.array:
         """(n,) ids into the cache → (n, dim) post-norm states."""
-        if self.backbone.compiled and not self.kv.empty:
+        if self.backbone.compiled and len(ids) == 1 and not self.kv.empty:  # of more ids, each number would be traced
+            self.kv.check_room(1)
             states, self.kv.buffers = self._compiled_step(ids, mx.array(self.kv.length), self.kv.buffers)
         else:
             states = self._states(ids, self.kv.layers)
