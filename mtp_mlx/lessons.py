@@ -33,7 +33,7 @@ RUNS = (
 # What each fault is shown on.
 CASES = (
     Request("proofread", "she dont like coffe but she drink tea every mornings", fault="end"),
-    Request("summarize", SUMMARIZE.examples[0], fault="budget"),
+    Request("summarize", SUMMARIZE.examples[3], fault="budget"),
     Request("proofread", PLACE, fault="penalty"),
     Request("proofread", PLACE, fault="stale"),
     Request("proofread", "Thanks so much 😊 see u tommorow 🎉🎉", fault="emoji"),

@@ -152,7 +152,7 @@ def test_the_best_draft_length_is_reckoned_from_the_measured_costs(tab: Tab, ste
 def test_an_uncertain_text_is_one_where_drafts_fail(tab: Tab, step: Callable[[str], Any]):
     result = step("A text that is hard to guess")
     stats = RUNS["unsure"]["stats"]
-    assert stats["acceptance_rate"] < 0.1 < 0.5 < RUNS["mtp"]["stats"]["acceptance_rate"]
+    assert stats["acceptance_rate"] < 0.2 < 0.5 < RUNS["mtp"]["stats"]["acceptance_rate"]
     expect(result).to_contain_text(
         f"{stats['accepted']} of {stats['drafted']} guesses stayed: {stats['rounds']} passes"
     )
