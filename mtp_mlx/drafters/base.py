@@ -9,6 +9,7 @@ from typing import Protocol
 import mlx.core as mx
 import numpy as np
 
+from mtp_mlx.backbone import Backbone
 from mtp_mlx.events import Draft, Guess, Round
 from mtp_mlx.kv import KV
 
@@ -98,3 +99,25 @@ class Drafter:
 
     def observe(self, context: Context, outcome: Round) -> None:
         """The verify pass has judged the draft; ``context`` is already moved on."""
+
+
+class SteppingDrafter(Drafter):
+    """Takes one step of a network for each token of a draft."""
+
+    def __init__(self, backbone: Backbone):
+        self.backbone = backbone
+        self.stops = not backbone.compiled  # a GPU would wait at every step
+
+    def steps(self, context: Context, length: int) -> Proposal:
+        """The steps of a draft, put together but not computed yet."""
+        raise NotImplementedError
+
+    def draft(self, context: Context, length: int) -> Draft:
+        return self.steps(context, length).wait()
+
+    def propose(self, context: Context, length: int) -> Draft | Proposal:
+        if not self.backbone.compiled:
+            return self.draft(context, length)
+        proposal = self.steps(context, length)
+        mx.async_eval(proposal.ids, proposal.probabilities)
+        return proposal

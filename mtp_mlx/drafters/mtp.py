@@ -8,14 +8,14 @@ import mlx.core as mx
 
 from mtp_mlx.backbone import Backbone
 from mtp_mlx.compiled import Compiled
-from mtp_mlx.drafters.base import Context, Drafter, Proposal, propose
+from mtp_mlx.drafters.base import Context, Proposal, SteppingDrafter, propose
 from mtp_mlx.drafters.vocabulary import DraftVocabulary, make_vocabulary
 from mtp_mlx.events import Draft, Guess
 from mtp_mlx.head import MTPHead
 from mtp_mlx.inspection import likeliest, looked_at
 
 
-class MTPDrafter(Drafter):
+class MTPDrafter(SteppingDrafter):
     """Drafts from the head's vocabulary and the prompt's own tokens."""
 
     name = "mtp"
@@ -23,8 +23,7 @@ class MTPDrafter(Drafter):
     def __init__(self, head: MTPHead, backbone: Backbone, *, vocabulary: DraftVocabulary | None = None):
         """``vocabulary``: what to draft from, where it is not the head's own."""
         self.head = head
-        self.backbone = backbone
-        self.stops = not backbone.compiled  # a GPU would wait at every step
+        super().__init__(backbone)
         self.vocabulary = vocabulary or make_vocabulary(head.draft_vocab, backbone, frequent=head.config.frequent)
 
     def start(self, context: Context) -> None:
@@ -32,17 +31,7 @@ class MTPDrafter(Drafter):
         # A trace holds the text's own output rows, so each text has its own.
         self._step = Compiled(self._one_step) if self.backbone.compiled else self._one_step
 
-    def draft(self, context: Context, length: int) -> Draft:
-        return self._proposed(context, length).wait()
-
-    def propose(self, context: Context, length: int) -> Draft | Proposal:
-        if not self.backbone.compiled:
-            return self.draft(context, length)
-        proposal = self._proposed(context, length)
-        mx.async_eval(proposal.ids, proposal.probabilities)
-        return proposal
-
-    def _proposed(self, context: Context, length: int) -> Proposal:
+    def steps(self, context: Context, length: int) -> Proposal:
         kv, mask = self._seen(context)
         token, state = mx.array([context.tokens[-1]]), context.hidden[None]  # (1,), (1, 1, dim)
         offset = context.kv.length  # the position of the last token

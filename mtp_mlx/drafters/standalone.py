@@ -10,14 +10,14 @@ import mlx.core as mx
 from mtp_mlx import cpu
 from mtp_mlx.backbone import PREFILL_CHUNK, Backbone, nbytes
 from mtp_mlx.compiled import Compiled
-from mtp_mlx.drafters.base import Context, Drafter, Proposal, propose
+from mtp_mlx.drafters.base import Context, Proposal, SteppingDrafter, propose
 from mtp_mlx.drafters.vocabulary import make_vocabulary
-from mtp_mlx.events import Draft, Round
+from mtp_mlx.events import Round
 from mtp_mlx.kv import KV, TracedKV
 from mtp_mlx.standalone import Standalone
 
 
-class StandaloneDrafter(Drafter):
+class StandaloneDrafter(SteppingDrafter):
     """Prefills the prompt, then drafts greedily, from the same reduced vocabulary as the MTP drafter.
 
     Between rounds it rolls its cache back to the committed text (Leviathan et al., 2022, arXiv:2211.17192).
@@ -27,8 +27,7 @@ class StandaloneDrafter(Drafter):
 
     def __init__(self, drafter: Standalone, backbone: Backbone):
         self.drafter = drafter
-        self.backbone = backbone
-        self.stops = not backbone.compiled  # a GPU would wait at every step
+        super().__init__(backbone)
         self._compiled_step = Compiled(self._static_step)
         self.vocabulary = make_vocabulary(drafter.draft_vocab, backbone, frequent=drafter.config.frequent)
 
@@ -53,17 +52,7 @@ class StandaloneDrafter(Drafter):
                 mx.eval(self._states(mx.array(context.tokens[start:stop]), self.kv.layers))
             self.kv.commit(stop - start)
 
-    def draft(self, context: Context, length: int) -> Draft:
-        return self._proposed(context, length).wait()
-
-    def propose(self, context: Context, length: int) -> Draft | Proposal:
-        if not self.backbone.compiled:
-            return self.draft(context, length)
-        proposal = self._proposed(context, length)
-        mx.async_eval(proposal.ids, proposal.probabilities)
-        return proposal
-
-    def _proposed(self, context: Context, length: int) -> Proposal:
+    def steps(self, context: Context, length: int) -> Proposal:
         committed = len(context.tokens) - 1  # as in the backbone's cache, the last token is not in this one yet
         fed = mx.array(context.tokens[self.kv.length :])
 
