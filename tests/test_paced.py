@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from itertools import accumulate
 from operator import mul
 
@@ -156,3 +157,9 @@ def test_a_new_text_starts_from_what_was_measured():
     assert paced.chances[0] < 0.5
     paced.start(context)
     assert paced.chances == [0.5] * 7
+
+
+def test_what_it_goes_by_is_json_as_it_is():
+    """Strict writers of JSON take no numbers for keys."""
+    told = PacedDrafter(Drafter(), COSTS, width=8, chances=[0.5] * 7).to_json()
+    assert json.loads(json.dumps(told)) == told

@@ -64,7 +64,11 @@ class PacedDrafter(Drafter):
 
     def to_json(self) -> dict[str, Any]:
         """What it goes by, before a text begins."""
-        return {"passes": dict(self.costs.passes), "step": self.costs.step, "chances": list(self.before[: self.width])}
+        return {
+            "passes": {str(width): seconds for width, seconds in self.costs.passes.items()},
+            "step": self.costs.step,
+            "chances": list(self.before[: self.width]),
+        }
 
     def start(self, context: Context) -> None:
         self.drafter.start(context)
