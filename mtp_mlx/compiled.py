@@ -23,7 +23,7 @@ class Compiled:
     def __call__(self, *arguments: Any) -> Any:
         try:
             return self._compiled(*arguments)
-        except Exception:  # what is not the compiler's fault is raised again
+        except ValueError:  # what is not the compiler's fault is raised again
             result = self._function(*arguments)
             self._compiled = self._function
             return result

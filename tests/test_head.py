@@ -9,7 +9,6 @@ import pytest
 
 from mtp_mlx.drafters.base import Context
 from mtp_mlx.drafters.mtp import MTPDrafter
-from mtp_mlx.events import Draft
 from mtp_mlx.head import HeadConfig, MTPHead, load_head, save_head
 from mtp_mlx.training.features import Features, Prefixes
 from mtp_mlx.training.unroll import collate, unrolled
@@ -87,19 +86,6 @@ def test_state_and_keys_after_the_last_token_do_not_count(tiny, head):
     mx.eval(dirty.kv.view(3))
     drafter.start(clean)
     assert drafter.draft(clean, 5) == drafter.draft(dirty, 5)
-
-
-def test_a_draft_ends_at_the_token_that_is_too_unlikely_to_be_reached(tiny, head):
-    drafter, context = MTPDrafter(head, tiny), context_of(tiny, [11, 4, 901, 7])
-    drafter.start(context)
-    whole = drafter.draft(context, 5)
-    chances = np.cumprod(whole.probabilities)
-    assert chances[1] < chances[0]
-    for n in (1, 2, 3):
-        context.least = float(chances[n - 1]) * 1.001
-        assert drafter.draft(context, 5) == Draft(whole.ids[:n], whole.probabilities[:n])
-    context.least = float(chances[-1]) / 2
-    assert drafter.draft(context, 5) == whole
 
 
 def test_prompt_tokens_can_be_drafted_though_not_in_the_draft_vocabulary(tiny, head):

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from itertools import accumulate
-from operator import mul
 
 import mlx.core as mx
 import pytest
@@ -105,48 +103,6 @@ def test_what_was_asked_for_and_not_found_was_wrong():
         paced.draft(context, 0)
         paced.observe(context, Round((), (), 0, 3, "plain", 0.0, 0.0, 0.0))
     assert known.now[0] > 0.45
-
-
-class Doubtful(Drafter):
-    """Drafts as far as it is asked and told, by probabilities of its own."""
-
-    stops = True
-
-    def __init__(self, *probabilities: float):
-        self.probabilities = probabilities
-
-    def draft(self, context: Context, length: int) -> Draft:
-        own = self.probabilities[:length]
-        under = [i for i, chance in enumerate(accumulate(own, mul)) if chance < context.least]
-        n = under[0] + 1 if under else len(own)
-        return Draft((1,) * n, own[:n])
-
-
-def test_a_drafter_that_can_stops_where_a_token_is_not_worth_its_step():
-    """One that can is asked for all that may be drafted, though by the chances fewer would pay."""
-    context = Context([1], None, mx.zeros((1, 1)), 1)  # type: ignore[arg-type]
-    chances = [0.5] * 7
-    asked = COSTS.best_length(chances, width=8, most=7)
-    assert 0 < asked < 7
-    worth = COSTS.step * COSTS.rate(chances, width=8, length=asked)  # tokens that could be made instead of a draft step
-    for probabilities, n in [((0.99,) * 7, 7), ((0.99, 0.9 * worth, 0.99), 2), ((0.9 * worth, 0.99), 1)]:
-        paced = PacedDrafter(Doubtful(*probabilities), COSTS, width=8, chances=chances)
-        paced.start(context)
-        assert len(paced.draft(context, 7).ids) == n
-    paced = PacedDrafter(Doubtful(*[0.99] * 7), COSTS, width=8, chances=[0.01] * 7)
-    paced.start(context)
-    assert paced.draft(context, 7) == Draft()
-
-
-def test_where_it_stopped_by_itself_nothing_was_wrong():
-    context = Context([1], None, mx.zeros((1, 1)), 1)  # type: ignore[arg-type]
-    paced = PacedDrafter(Doubtful(0.99, 0.01, 0.5), COSTS, width=8, chances=[0.5] * 7)
-    paced.start(context)
-    drafted = paced.draft(context, 7).ids
-    assert len(drafted) == 2
-    paced.observe(context, Round(drafted, (), 2, 3, "bonus", 0.0, 0.0, 0.0))
-    assert paced.chances[1] > 0.5
-    assert paced.chances[2:] == [0.5] * 5
 
 
 def test_a_new_text_starts_from_what_was_measured():

@@ -29,11 +29,6 @@ class AutoDrafter(Drafter):
         self.copy_chance = copy_chance
         self.lookup = LookupDrafter(longest=len(copy_chance))
 
-    @property
-    def stops(self) -> bool:  # type: ignore[override]
-        """The head's drafts do; a copy costs nothing."""
-        return self.head.stops
-
     def start(self, context: Context) -> None:
         self.head.start(context)
 
@@ -42,7 +37,7 @@ class AutoDrafter(Drafter):
 
     def joined(self, context: Growing, own: Draft, length: int) -> Draft:
         """The head's draft, or the best one that copies on after some of it."""
-        drafts = [own, *(self.spliced(context, own, j, length) for j in range(min(length, len(own.ids) + 1)))]
+        drafts = [own, *(self.spliced(context, own, j, length) for j in range(length))]
         return max(drafts, key=expected)  # the head's own where two are equal
 
     def look(self, context: Context, draft: Draft) -> tuple[Guess, ...]:
@@ -54,11 +49,10 @@ class AutoDrafter(Drafter):
         tokens = [*context.tokens, *own.ids[:j]]
         matched, copied = self.lookup.match(tokens, written=len(tokens) - context.prompt_length)
         copied = copied[: length - j]
-        if not copied or copied[0] in own.ids[j : j + 1]:  # that is in the splice after one more of the head's tokens
+        if not copied or copied[0] == own.ids[j]:  # that is in the splice after one more of the head's tokens
             return Draft()
         chances = [self.copy_chance[min(matched + i, len(self.copy_chance)) - 1] for i in range(len(copied))]
-        if j < len(own.ids):
-            chances[0] *= 1 - own.probabilities[j]
+        chances[0] *= 1 - own.probabilities[j]
         return Draft((*own.ids[:j], *copied), (*own.probabilities[:j], *chances))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -23,21 +22,19 @@ class Growing(Protocol):
 
 @dataclass
 class Context:
-    """One text as it grows; the decode loop writes it, and ``least`` whoever paces; drafters read it.
+    """One text as it grows; the decode loop writes it, drafters only read it.
 
     Attributes:
         tokens: prompt and committed ids. The last one, x_t, is not in the KV cache yet.
         kv: the backbone's cache; rows 0 to t − 1 are committed (t = ``kv.length``).
         hidden: (1, dim) the backbone's post-norm state at position t − 1.
         prompt_length: how many of ``tokens`` are the prompt.
-        least: a draft may end with the token at which the chance that all of it is right falls below this.
     """
 
     tokens: list[int]
     kv: KV
     hidden: mx.array
     prompt_length: int
-    least: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -52,35 +49,21 @@ class Proposal:
     ids: mx.array
     probabilities: mx.array
 
+    @classmethod
+    def of(cls, ids: list[mx.array], probabilities: list[mx.array]) -> Proposal:
+        """Of the steps' ids, (1,) each, and their probabilities, () each; of none, too."""
+        return cls(mx.concatenate([mx.array([], mx.int32), *ids]), mx.array(probabilities))
+
     def wait(self) -> Draft:
         """The draft, once it is there."""
         mx.eval(self.ids, self.probabilities)
         return Draft(tuple(np.array(self.ids).tolist()), tuple(np.array(self.probabilities).tolist()))
 
 
-def propose(step: Callable[[], tuple[mx.array, mx.array]], length: int, *, least: float = 0.0) -> Proposal:
-    """Take up to ``length`` steps, each of which gives an id (1,) and its probability ().
-
-    The last one is that at which the product of the probabilities falls below ``least``; unless that is 0, every step
-    is waited for.
-    """
-    ids, probabilities, chance = [mx.array([], mx.int32)], [mx.array([])], 1.0
-    for _ in range(length):
-        id, probability = step()
-        ids.append(id)
-        probabilities.append(probability[None])
-        if least:
-            chance *= float(probability)
-            if chance < least:
-                break
-    return Proposal(mx.concatenate(ids), mx.concatenate(probabilities))
-
-
 class Drafter:
     """Proposes nothing: with it, speculative decode is plain decode."""
 
     name = "plain"
-    stops = False  # whether its drafts end where ``Context.least`` says
 
     def start(self, context: Context) -> None:
         """A new text begins; its prompt is prefilled."""
@@ -106,7 +89,6 @@ class SteppingDrafter(Drafter):
 
     def __init__(self, backbone: Backbone):
         self.backbone = backbone
-        self.stops = not backbone.compiled  # a GPU would wait at every step
 
     def steps(self, context: Context, length: int) -> Proposal:
         """The steps of a draft, put together but not computed yet."""

@@ -8,7 +8,7 @@ import mlx.core as mx
 
 from mtp_mlx.backbone import Backbone
 from mtp_mlx.compiled import Compiled
-from mtp_mlx.drafters.base import Context, Proposal, SteppingDrafter, propose
+from mtp_mlx.drafters.base import Context, Proposal, SteppingDrafter
 from mtp_mlx.drafters.vocabulary import DraftVocabulary, make_vocabulary
 from mtp_mlx.events import Draft, Guess
 from mtp_mlx.head import MTPHead
@@ -32,19 +32,16 @@ class MTPDrafter(SteppingDrafter):
         self._step = Compiled(self._one_step) if self.backbone.compiled else self._one_step
 
     def steps(self, context: Context, length: int) -> Proposal:
+        t = context.kv.length  # the position of x_t
         kv, mask = self._seen(context)
         token, state = mx.array([context.tokens[-1]]), context.hidden[None]  # (1,), (1, 1, dim)
-        offset = context.kv.length  # the position of the last token
-
-        def step() -> tuple[mx.array, mx.array]:
-            nonlocal token, state, offset
-            # A number would be part of the trace.
-            at = mx.array(offset) if self.backbone.compiled else offset
-            token, probability, state = self._step(token, state, at, kv, mask)
-            offset += 1
-            return token, probability
-
-        return propose(step, length, least=context.least if self.stops else 0.0)
+        ids, probabilities = [], []
+        for step in range(length):
+            offset = mx.array(t + step) if self.backbone.compiled else t + step  # a number would be part of the trace
+            token, probability, state = self._step(token, state, offset, kv, mask)
+            ids.append(token)
+            probabilities.append(probability)
+        return Proposal.of(ids, probabilities)
 
     def _one_step(
         self,

@@ -44,9 +44,6 @@ class Chances:
 class PacedDrafter(Drafter):
     """Another drafter, asked for as many tokens as pay, none included, by the chances as this text's rounds show them.
 
-    A drafter that can stops within a draft too, where by its own probabilities one more token is not worth its step
-    (early exiting of drafts: Kangaroo, arXiv:2404.18911).
-
     Args:
         chances: of each position, before a text begins.
         told: is told of every round, too: what is known of other texts of the kind.
@@ -81,19 +78,14 @@ class PacedDrafter(Drafter):
         return self._chances.now
 
     def draft(self, context: Context, length: int) -> Draft:
-        return self.drafter.draft(context, self._asked) if self._ask(context, length) else Draft()
+        return self.drafter.draft(context, self._asked) if self._ask(length) else Draft()
 
     def propose(self, context: Context, length: int) -> Draft | Proposal:
-        return self.drafter.propose(context, self._asked) if self._ask(context, length) else Draft()
+        return self.drafter.propose(context, self._asked) if self._ask(length) else Draft()
 
-    def _ask(self, context: Context, length: int) -> int:
-        """How many tokens at most: all that may be, where the drafter stops by itself at what is not worth a step."""
-        most, now = min(length, len(self.before)), self.chances
-        self._asked = self.costs.best_length(now, width=self.width, most=most)
-        if self._asked and self.drafter.stops:
-            # Accepted, a token saves what one takes; drafted, it costs a step.
-            context.least = self.costs.step * self.costs.rate(now, width=self.width, length=self._asked)
-            self._asked = most
+    def _ask(self, length: int) -> int:
+        most = min(length, len(self.before))
+        self._asked = self.costs.best_length(self.chances, width=self.width, most=most)
         return self._asked
 
     def look(self, context: Context, draft: Draft) -> tuple[Guess, ...]:
@@ -101,7 +93,6 @@ class PacedDrafter(Drafter):
 
     def observe(self, context: Context, outcome: Round) -> None:
         self.drafter.observe(context, outcome)
-        asked = len(outcome.drafted) if self.drafter.stops else self._asked
         for chances in (self._chances, self.told):
             if chances is not None:
-                chances.add(outcome, asked=asked)
+                chances.add(outcome, asked=self._asked)

@@ -10,7 +10,7 @@ import mlx.core as mx
 from mtp_mlx import cpu
 from mtp_mlx.backbone import PREFILL_CHUNK, Backbone, nbytes
 from mtp_mlx.compiled import Compiled
-from mtp_mlx.drafters.base import Context, Proposal, SteppingDrafter, propose
+from mtp_mlx.drafters.base import Context, Proposal, SteppingDrafter
 from mtp_mlx.drafters.vocabulary import make_vocabulary
 from mtp_mlx.events import Round
 from mtp_mlx.kv import KV, TracedKV
@@ -55,15 +55,13 @@ class StandaloneDrafter(SteppingDrafter):
     def steps(self, context: Context, length: int) -> Proposal:
         committed = len(context.tokens) - 1  # as in the backbone's cache, the last token is not in this one yet
         fed = mx.array(context.tokens[self.kv.length :])
-
-        def step() -> tuple[mx.array, mx.array]:
-            nonlocal fed
+        ids, probabilities = [], []
+        for _ in range(length):
             fed, probability = self.vocabulary.best(self._feed(fed)[-1])
-            return fed, probability
-
-        proposal = propose(step, length, least=context.least if self.stops else 0.0)
+            ids.append(fed)
+            probabilities.append(probability)
         self.kv.length = min(committed, self.kv.length)
-        return proposal
+        return Proposal.of(ids, probabilities)
 
     def observe(self, context: Context, outcome: Round) -> None:
         """Keep the keys of the tokens that were fed and accepted: x_t and all drafted ones but the last."""
