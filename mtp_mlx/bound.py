@@ -36,7 +36,7 @@ def read(folder: Path, kind: type[Config], *, what: str, cure: str) -> tuple[Con
     Raises:
         WeightsError: missing, damaged, or something else than ``what``; the line ends with the ``cure``.
     """
-    verify(folder, cure=cure)
+    verify(folder, cure=f"get the folder again, or {cure}")
     with readable(folder, what=what, cure=cure):
         fields = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         fields.pop("model_type")

@@ -61,7 +61,7 @@ def _load(arguments: argparse.Namespace):
 def _read_text(arguments: argparse.Namespace) -> str:
     from mtp_mlx.prompt import TextError
 
-    if arguments.text is not None:
+    if arguments.text not in (None, "-"):
         return arguments.text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
     if sys.stdin is None:
         raise TextError("no text: give it as an argument or on standard input")

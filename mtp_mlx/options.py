@@ -15,6 +15,7 @@ from mtp_mlx.request import DRAFT_LENGTH, DRAFTERS, WIDTH
 from mtp_mlx.tasks import TASKS
 from mtp_mlx.training.recipe import Recipe
 
+MOST_TEXTS = 64  # at once
 TASK_HELP = "; ".join(f"{name}: {task.help}" for name, task in TASKS.items())
 
 
@@ -39,7 +40,7 @@ def parser() -> argparse.ArgumentParser:
 
     run = commands.add_parser("run", help="run a task on one text", epilog=f"TEXT. {TASK_HELP}.")
     run.add_argument("task", choices=sorted(TASKS), metavar="TASK", help=" or ".join(sorted(TASKS)))
-    run.add_argument("text", nargs="?", metavar="TEXT", help="the text; standard input when it is left out")
+    run.add_argument("text", nargs="?", metavar="TEXT", help="the text; standard input when it is left out or -")
     _decoding(run, draft_length="auto")
     run.add_argument("--max-tokens", type=int, metavar="N", help="the most tokens to write (default: the task's)")
     run.add_argument(
@@ -102,7 +103,7 @@ def parser() -> argparse.ArgumentParser:
         type=_batch_size,
         default=1,
         metavar="B",
-        help="texts to decode at once, at most (1), or auto",
+        help=f"texts to decode at once, 1 to {MOST_TEXTS} (1), or auto",
     )
 
     train = commands.add_parser("train", help="train an MTP head on a frozen backbone")
@@ -136,7 +137,7 @@ def parser() -> argparse.ArgumentParser:
     doctor = commands.add_parser("doctor", help="check device, BLAS, weights and exactness")
     _models(doctor)
     doctor.add_argument("--width", type=_positive, default=WIDTH, metavar="W")
-    doctor.add_argument("--batch", type=_positive, default=1, metavar="B", help="exactness of B texts at once, too")
+    doctor.add_argument("--batch", type=_texts, default=1, metavar="B", help="exactness of B texts at once, too")
 
     commands.add_parser("lessons", help="record anew what the page teaches with, in assets/ of a clone")
     return top
@@ -203,11 +204,18 @@ def _file(text: str) -> Path:
 
 
 def _sizes(text: str) -> tuple[int, ...]:
-    return tuple(map(_positive, text.split(",")))
+    return tuple(map(_texts, text.split(",")))
 
 
 def _batch_size(text: str) -> int | None:
-    return None if text == "auto" else _positive(text)
+    return None if text == "auto" else _texts(text)
+
+
+def _texts(text: str) -> int:
+    """A number of texts at once; each has a KV cache of its own, so that a slip could take all the memory there is."""
+    if (texts := _positive(text)) > MOST_TEXTS:
+        raise argparse.ArgumentTypeError(f"{text} texts at once are too many: give 1 to {MOST_TEXTS}")
+    return texts
 
 
 def _draft_length(text: str) -> int | str:

@@ -138,11 +138,22 @@ def test_bad_standard_input_is_refused_in_a_line(run, monkeypatch, data):
     assert one_line(err)
 
 
-def test_odd_standard_input_is_worked_on(run, monkeypatch):
+@pytest.mark.parametrize("given", [(), ("-",)], ids=["nothing", "dash"])
+def test_odd_standard_input_is_worked_on(run, monkeypatch, given):
     text = "\ufeffa\0b <|im_end|> ${1+1} 🎉 안녕 שלום"
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(text.encode())))
-    code, _, _ = run("run", "proofread", "--drafter", "lookup", "--max-tokens", "4")
+    code, out, _ = run("run", "proofread", *given, "--drafter", "lookup", "--max-tokens", "4", "--json")
     assert code == 0
+    assert "안녕 שלום" in json.loads(out)["input"]
+
+
+@pytest.mark.parametrize("words", [("batch", "proofread", "in", "out"), ("bench",), ("doctor",)], ids=lambda w: w[0])
+@pytest.mark.parametrize("texts", ["65", "1000", "0"])
+def test_no_more_texts_at_once_than_memory_is_for(words, texts, capsys):
+    with pytest.raises(SystemExit) as stop:
+        main([*words, "--batch", texts])
+    assert stop.value.code == 2
+    assert f"{texts} " in capsys.readouterr().err.splitlines()[-1]
 
 
 @pytest.mark.parametrize(
