@@ -46,7 +46,8 @@ class Case:
 
 @dataclass(frozen=True)
 class Pass:
-    """One pass of the model: the ids that it committed, and how many draft steps came before it."""
+    """One pass of the model, that over the prompt included where it gives a token: its ids, and the draft steps before
+    it."""
 
     ids: tuple[int, ...]
     drafted: int = 0

@@ -56,8 +56,8 @@ def decode(
         stopping: asked before texts join; when it says yes, only those in hand are finished.
 
     Yields:
-        (key, event) of each text: Prefilled, its Rounds (their margin is not computed: NaN), Done. A text without
-        tokens is Done at once.
+        (key, event) of each text: Prefilled, its Rounds, the first token's first (their margin is not computed: NaN),
+        Done. A text without tokens is Done at once.
     """
     check_numbers(max_tokens=1, width=width, draft_length=draft_length)
     if backbone.row_by_row:
@@ -106,7 +106,7 @@ class _Batch:
         layers = len(backbone.model.layers)
         self.kv, self.staged = (Slots(layers, size=slots, capacity=capacity) for _ in range(2))
         shared = backbone.make_kv(len(prefix))
-        self.state = backbone.prefill(prefix, shared)[0]  # (dim,) of the prefix's last token
+        backbone.prefill(prefix, shared)
         self.prefix = len(prefix)
         self.staged.share(shared)
         self.texts: list[Text | None] = [None] * slots
@@ -135,7 +135,6 @@ class _Batch:
         lengths = [*self.staged.lengths]
         for place, text in zip(free, waiting.take(self.kv.capacity, len(free)), strict=False):
             self.staging[place], self.seconds[place] = text, 0.0
-            text.hidden = self.state
             lengths[place] = self.prefix
         self.staged.lengths = lengths
 
@@ -148,25 +147,29 @@ class _Batch:
         self.texts[slot], self.staging[place] = text, None
 
     def _prefill(self) -> Told:
-        """One pass: the next CHUNK ids of every prompt in ``staged``, but for the last one of each."""
+        """One pass: the next CHUNK ids of every prompt in ``staged``; one that is whole then has its first token."""
         started = perf_counter()
         texts = [(place, text) for place, text in enumerate(self.staging) if text is not None]
         parts: list[list[int]] = [[] for _ in self.staging]
         for place, text in texts:
-            parts[place] = text.tokens[self.staged.lengths[place] : -1][:CHUNK]
-        if any(parts):
-            hidden = states(self.backbone, parts, self.staged, width=CHUNK)
-            for place, text in texts:
-                if parts[place]:
-                    text.hidden = hidden[place, len(parts[place]) - 1]
-            self.staged.commit([len(part) for part in parts])
-            mx.eval([text.hidden for _, text in texts], [self.staged.view(i) for i in range(len(self.staged.layers))])
+            parts[place] = text.tokens[self.staged.lengths[place] :][:CHUNK]
+        hidden = states(self.backbone, parts, self.staged, width=CHUNK)  # (slots, CHUNK, dim)
+        self.staged.commit([len(part) for part in parts])
+        whole = [(place, text) for place, text in texts if self.staged.lengths[place] == len(text.tokens)]
+        first = mx.argmax(last_logits(self.backbone, hidden, parts), axis=-1) if whole else None  # (slots,)
+        mx.eval(hidden, first, [self.staged.view(i) for i in range(len(self.staged.layers))])
         share = (perf_counter() - started) / len(texts)  # a text's part of the pass
-        for place, text in texts:
+        for place, _ in texts:
             self.seconds[place] += share
-            if self.staged.lengths[place] == len(text.tokens) - 1:
+        for place, text in whole:
+            assert first is not None
+            text.hidden = hidden[place, len(parts[place]) - 1]
+            yield text.key, Prefilled(len(text.tokens), self.seconds[place])
+            yield from self._told(text, Round.first(int(first[place]), margin=nan))
+            if text.left:
                 self.ready.append(place)
-                yield text.key, Prefilled(len(text.tokens), self.seconds[place])
+            else:
+                self.staging[place] = None
 
     def _round(self, width: int, draft_length: int) -> Told:
         """Draft for all, verify all in one pass, and let each text accept what is its own."""
@@ -200,16 +203,21 @@ class _Batch:
                 draft_seconds=seconds[0],
                 verify_seconds=seconds[1],
             )
-            text.tokens.extend(outcome.committed)
-            text.left -= len(outcome.committed)
             text.hidden = hidden[slot, accepted]
             committed[slot] = accepted + 1
-            yield text.key, outcome
-            ended = outcome.committed[-1] in self.backbone.eos
-            if ended or text.left == 0:
+            yield from self._told(text, outcome)
+            if not text.left:
                 self.texts[slot] = None
-                yield text.key, Done("end" if ended else "budget")
         self.kv.commit(committed)
+
+    def _told(self, text: Text, outcome: Round) -> Told:
+        """Add what a round commits to its text, of which nothing is left to write once it has ended."""
+        text.tokens.extend(outcome.committed)
+        ended = outcome.committed[-1] in self.backbone.eos
+        text.left = 0 if ended else text.left - len(outcome.committed)
+        yield text.key, outcome
+        if not text.left:
+            yield text.key, Done("end" if ended else "budget")
 
 
 def forward(backbone: Backbone, rows: Sequence[Sequence[int]], kv: Slots, *, width: int) -> tuple[mx.array, mx.array]:
@@ -221,6 +229,12 @@ def forward(backbone: Backbone, rows: Sequence[Sequence[int]], kv: Slots, *, wid
 def states(backbone: Backbone, rows: Sequence[Sequence[int]], kv: Slots, *, width: int) -> mx.array:
     """The backbone's post-norm states over the next ids of each text, (slots, width, dim); commits nothing."""
     return backbone.states(padded(rows, kv.size, width), kv.layers)
+
+
+def last_logits(backbone: Backbone, hidden: mx.array, rows: Sequence[Sequence[int]]) -> mx.array:
+    """Of each text's last id in a pass with states (slots, width, dim): what comes after it, (slots, vocab)."""
+    last = mx.array([max(len(row) - 1, 0) for row in rows])  # (slots,)
+    return backbone.logits(mx.take_along_axis(hidden, last[:, None, None], axis=1))[:, 0]
 
 
 def padded(rows: Sequence[Sequence[int]], size: int, width: int) -> mx.array:

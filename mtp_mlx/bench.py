@@ -23,12 +23,17 @@ REFERENCE = "plain"  # whose ids the others' are compared with; the first arm wh
 
 @dataclass(frozen=True)
 class Timing:
-    """One prompt through one arm; seconds are wall-clock, ``rate`` is tokens a second after the first pass, if any."""
+    """One prompt through one arm; seconds are wall-clock.
+
+    ``later`` tokens, ``passes`` and ``drafted`` steps come after what came first (with us, a token with the prompt);
+    ``rate`` is how many of these tokens came a second, None where there are none.
+    """
 
     ids: tuple[int, ...]
     first_seconds: float
     seconds: float
     rate: float | None
+    later: int
     passes: int
     drafted: int
     peak: int
@@ -56,19 +61,21 @@ def measure(arm: Arm, case: Case) -> Timing:
     mx.reset_peak_memory()
     before = mx.get_active_memory()
     ids: list[int] = []
-    passes = drafted = head_start = 0
+    later = passes = drafted = 0
     now = first = started = perf_counter()
     for step in arm.decode(case):
         now = perf_counter()
-        if not passes:
-            first, head_start = now, len(step.ids)
+        if not ids:
+            first = now
+        else:
+            later += len(step.ids)
+            passes += 1
+            drafted += step.drafted
         ids += step.ids
-        passes += 1
-        drafted += step.drafted
-    rate = (len(ids) - head_start) / (now - first) if passes > 1 else None
+    rate = later / (now - first) if passes else None
     mx.synchronize(generation_stream)  # mlx-lm computes a token ahead: not in the next arm's time
     peak = max(mx.get_peak_memory(), before) - before  # an arm outside MLX has none
-    return Timing(tuple(ids), first - started, now - started, rate, passes, drafted, peak)
+    return Timing(tuple(ids), first - started, now - started, rate, later, passes, drafted, peak)
 
 
 @dataclass
@@ -90,8 +97,9 @@ class Bench:
             yield
 
     def to_json(self) -> dict[str, Any]:
-        """arms: name → medians over prompts (rates with quartiles), sums of tokens and passes, bytes of weights read
-        while decoding for each token; and the ratios of rates and seconds to the fastest plain arm's.
+        """arms: name → medians over prompts (rates with quartiles), sums of tokens and of the passes after the first
+        token, tokens and bytes of weights read for each of these; and the ratios of rates and seconds to the fastest
+        plain arm's.
 
         ``identical`` is against plain decode at the usual width: an arm that chose another one may differ in near-ties.
         """
@@ -112,7 +120,7 @@ class Bench:
 
     def _arm(self, arm: Arm, reference: list[Timing]) -> dict[str, Any]:
         mine = self.timings[arm.name]
-        tokens, passes = sum(len(t.ids) for t in mine), sum(t.passes for t in mine)
+        later, passes = sum(t.later for t in mine), sum(t.passes for t in mine)
         rates = [t.rate for t in mine if t.rate is not None]
         low, median, high = np.percentile(rates, [25, 50, 75]).tolist() if rates else (None, None, None)
         pass_bytes = self.pass_bytes if arm.pass_bytes is None else arm.pass_bytes
@@ -122,9 +130,10 @@ class Bench:
             "quartiles": [low, high],
             "ttft_s": float(np.median([t.first_seconds for t in mine])),
             "seconds": float(np.median([t.seconds for t in mine])),
-            "tokens": tokens,
+            "tokens": sum(len(t.ids) for t in mine),
             "passes": passes,
-            "bytes_per_token": read / tokens,
+            "tokens_per_pass": later / passes if passes else None,
+            "bytes_per_token": read / later if later else None,
             "peak_bytes": arm.weights + max(t.peak for t in mine),
             "identical": sum(t.ids == r.ids for t, r in zip(mine, reference, strict=True)),
         }
@@ -144,8 +153,8 @@ def table(result: dict[str, Any]) -> str:
             f"{row['ttft_s']:.2f} s",
             f"{row['seconds']:.2f} s",
             _shown(result["ratio_end_to_end"][name], ".2f"),
-            f"{row['tokens'] / row['passes']:.2f}",
-            human(round(row["bytes_per_token"])),
+            _shown(row["tokens_per_pass"], ".2f"),
+            "?" if row["bytes_per_token"] is None else human(round(row["bytes_per_token"])),
             human(row["peak_bytes"]),
             f"{row['identical']}/{result['prompts']}",
         )

@@ -102,8 +102,8 @@ def _run(arguments: argparse.Namespace) -> int:
     if chosen and run.trace.draft_length == 0:
         drafts = "nothing drafted, as none would have paid here (--draft-length 4 drafts all the same), "
     print(
-        f"{stats.tokens} tokens in {stats.rounds} passes: {stats.additional_per_pass:.2f} additional tokens per pass, "
-        f"{drafts}{stats.tokens_per_second:.1f} tokens/s",
+        f"{stats.tokens} tokens in {stats.rounds} passes after the prompt's: "
+        f"{stats.additional_per_pass:.2f} additional tokens per pass, {drafts}{stats.tokens_per_second:.1f} tokens/s",
         file=sys.stderr,
     )
     if run.profile.budget_bytes is not None:

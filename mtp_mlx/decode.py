@@ -30,8 +30,9 @@ def speculative(
 ) -> Iterator[Event]:
     """Greedy decode of ``prompt``: the backbone's own text, whatever the drafter proposes.
 
-    Every pass has ``width`` rows and attends over one KV capacity, so that a position's logits are the same bits
-    however many of the rows were drafted (``probe`` checks that on the device at hand).
+    The pass over the prompt gives the first token. Every pass after it has ``width`` rows and attends over one KV
+    capacity, so that a position's logits are the same bits however many of the rows were drafted (``probe`` checks that
+    on the device at hand).
 
     Args:
         prompt: token ids, at least one.
@@ -43,30 +44,38 @@ def speculative(
         look: given the context, the draft and the pass's logits (1 + drafted, vocab), outside the measured times.
 
     Yields:
-        Prefilled, then for each round its Draft, its Inspection (with ``look``) and its Round, then Done.
+        Prefilled and the Round of the first token, then for each round its Draft, its Inspection (with ``look``: of the
+        first token, too) and its Round, then Done.
     """
     longest = width - 1 if draft_length is None else draft_length
     check_numbers(max_tokens=max_tokens, width=width, draft_length=longest)
     if not prompt:
         raise ValueError("the prompt is empty: give at least one token")
-    if prefix is not None and tuple(prompt[: min(len(prefix.ids), len(prompt) - 2)]) != prefix.ids:
-        raise ValueError("the prompt does not begin with the prefix, or has not two tokens more: leave it out")
+    if prefix is not None and tuple(prompt[: min(len(prefix.ids), len(prompt) - 1)]) != prefix.ids:
+        raise ValueError("the prompt does not begin with the prefix, or is no longer than it: leave the prefix out")
     started = perf_counter()
     kv = backbone.make_kv(len(prompt) + max_tokens + width)
     if prefix is not None:
         kv.adopt(prefix.kv, len(prefix.ids))
-    hidden = backbone.prefill(prompt[kv.length : -1], kv)
-    context = Context(list(prompt), kv, hidden, len(prompt))
-    drafter.start(context)
+    hidden = backbone.prefill(prompt[kv.length :], kv)  # (1, dim)
+    logits = backbone.logits(hidden)  # (1, vocab)
+    first = int(mx.argmax(logits))
     yield Prefilled(len(prompt), perf_counter() - started)
 
-    left = max_tokens
-    while left > 0:
+    context = Context([*prompt], kv, hidden, len(prompt))
+    if look is not None:
+        yield look(context, Draft(), logits)
+    context.tokens.append(first)
+    yield Round.first(first, margin=margin(logits[0]))
+
+    left = max_tokens - 1
+    started = perf_counter()
+    drafter.start(context)
+    while left > 0 and context.tokens[-1] not in backbone.eos:
         if cancelled():
             yield Done("stopped")
             return
 
-        started = perf_counter()
         proposal = drafter.propose(context, min(longest, left - 1))
         proposed = perf_counter()
         rows = mx.concatenate([mx.array(context.tokens[-1:]), mx.array(proposal.ids, mx.int32)])  # (1 + drafted,)
@@ -85,14 +94,13 @@ def speculative(
         mx.eval(choices, result.hidden)
         accepted, token = accept.greedy(draft.ids, np.array(choices).tolist(), eos=backbone.eos)
         judged = accepted if token is not None else accepted - 1  # the row whose choice was committed last
-        best = mx.topk(result.logits[judged], 2)  # (2,): of this row alone, a top-2 of all rows costs 4 % of a pass
         outcome = Round(
             drafted=draft.ids,
             probabilities=draft.probabilities,
             accepted=accepted,
             token=token,
             kind=kind(len(draft.ids), accepted, token),
-            margin=float(mx.abs(best[0] - best[1])),
+            margin=margin(result.logits[judged]),
             draft_seconds=draft.seconds,
             verify_seconds=perf_counter() - drafted - told,
         )
@@ -104,11 +112,8 @@ def speculative(
         drafter.observe(context, outcome)
         left -= len(outcome.committed)
         yield outcome
-
-        if outcome.committed[-1] in backbone.eos:
-            yield Done("end")
-            return
-    yield Done("budget")
+        started = perf_counter()
+    yield Done("end" if context.tokens[-1] in backbone.eos else "budget")
 
 
 def plain(
@@ -118,6 +123,12 @@ def plain(
     return speculative(
         backbone, prompt, drafter=Drafter(), max_tokens=max_tokens, width=width, draft_length=0, prefix=prefix
     )
+
+
+def margin(logits: mx.array) -> float:
+    """The difference of the two largest of one row's logits (vocab,); a top-2 of all rows would cost 4 % of a pass."""
+    best = mx.topk(logits, 2)  # (2,)
+    return float(mx.abs(best[0] - best[1]))
 
 
 def kind(drafted: int, accepted: int, token: int | None) -> Kind:

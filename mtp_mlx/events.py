@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-Kind = Literal["plain", "correction", "bonus", "end"]
+Kind = Literal["first", "plain", "correction", "bonus", "end"]
 Reason = Literal["end", "budget", "stopped"]
 
 
@@ -30,7 +30,8 @@ class Round:
     - ``correction``: the backbone's token in place of the first rejected draft token;
     - ``bonus``: its token after a draft that was accepted whole;
     - ``plain``: its token where nothing was drafted;
-    - ``end``: none, because the last accepted token is end-of-text (``token`` is None).
+    - ``end``: none, because the last accepted token is end-of-text (``token`` is None);
+    - ``first``: the text's first token, which the prompt's own pass gives: no draft, no verify pass, no seconds.
 
     ``margin`` is the difference of the backbone's two largest logits where ``token`` (or, at the end,
     the last accepted token) was chosen. Seconds are wall-clock.
@@ -50,6 +51,11 @@ class Round:
         """The token ids that this round adds to the text."""
         kept = self.drafted[: self.accepted]
         return kept if self.token is None else (*kept, self.token)
+
+    @classmethod
+    def first(cls, token: int, *, margin: float) -> Round:
+        """What stands for the pass over the prompt, whose last row says how the text begins."""
+        return cls((), (), 0, token, "first", margin, 0.0, 0.0)
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -99,7 +105,7 @@ class Inspection:
 
 @dataclass(frozen=True)
 class Prefilled:
-    """The prompt is in the KV cache; the first round comes next."""
+    """The prompt is in the KV cache; the text's first token comes next, and was computed in these seconds."""
 
     prompt_tokens: int
     seconds: float

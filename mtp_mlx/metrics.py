@@ -13,11 +13,13 @@ from mtp_mlx.events import Round
 class Stats:
     """Sums over rounds, and the field's ratios of them.
 
-    A draft token counts as drafted even when it was not read because one before it was rejected.
+    A draft token counts as drafted even when it was not read because one before it was rejected. ``tokens`` are all
+    that were committed; ``first`` of them, one a text, came with the prompt, in no round.
     """
 
     rounds: int = 0
     tokens: int = 0
+    first: int = 0
     drafted: int = 0
     accepted: int = 0
     draft_seconds: float = 0.0
@@ -27,8 +29,11 @@ class Stats:
     accepted_at: list[int] = field(default_factory=list)
 
     def add(self, round: Round) -> None:
-        self.rounds += 1
         self.tokens += len(round.committed)
+        if round.kind == "first":
+            self.first += 1
+            return
+        self.rounds += 1
         self.drafted += len(round.drafted)
         self.accepted += round.accepted
         self.draft_seconds += round.draft_seconds
@@ -76,12 +81,12 @@ class Stats:
     @property
     def passes_saved(self) -> int:
         """Backbone passes that plain decode would have needed on top."""
-        return self.tokens - self.rounds
+        return self.tokens - self.first - self.rounds
 
     @property
     def tokens_per_second(self) -> float:
-        """Committed tokens per second of drafting and verifying."""
-        return self.tokens / self.seconds if self.seconds else 0.0
+        """Tokens committed in rounds, per second of drafting and verifying."""
+        return (self.tokens - self.first) / self.seconds if self.seconds else 0.0
 
     def to_json(self) -> dict[str, Any]:
         ratios = ("seconds", "additional_per_pass", "acceptance_rate", "per_position", "passes_saved")

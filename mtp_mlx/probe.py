@@ -9,7 +9,7 @@ import mlx.core as mx
 import numpy as np
 
 from mtp_mlx.backbone import Backbone
-from mtp_mlx.batched import CHUNK, SMALLEST, states
+from mtp_mlx.batched import CHUNK, SMALLEST, last_logits, states
 from mtp_mlx.slots import Slots
 
 # How many rows each verify pass commits, one after the other, capped at the width: all row positions come up.
@@ -82,16 +82,18 @@ def probe_batch(backbone: Backbone, *, texts: int, width: int) -> ProbeResult:
     prompts = [[40 + (31 * i + j) % 900 for j in range(12 + i % 5)] for i in range(texts)]
     empty: list[int] = []
 
-    def begun(rows: Sequence[Sequence[int]]) -> Slots:
+    def begun(rows: Sequence[Sequence[int]]) -> tuple[Slots, np.ndarray]:
+        """The KV cache with prompts in it, and the logits after each, (texts, vocab)."""
         kv = Slots(len(backbone.model.layers), size=texts, capacity=SMALLEST)
-        mx.eval(states(backbone, [row[:-1] for row in rows], kv, width=CHUNK))
-        kv.commit([max(0, len(row) - 1) for row in rows])
-        return kv
+        hidden = states(backbone, rows, kv, width=CHUNK)
+        kv.commit([len(row) for row in rows])
+        return kv, np.array(last_logits(backbone, hidden, rows).astype(mx.float32))
 
     def logits(rows: Sequence[Sequence[int]], kv: Slots) -> np.ndarray:
         return np.array(backbone.logits(states(backbone, rows, kv, width=width)).astype(mx.float32))
 
-    kv, said, plain = begun(prompts), [prompt[-1:] for prompt in prompts], []
+    kv, first = begun(prompts)
+    plain, said = [first], [[int(row.argmax())] for row in first]
     for _ in range(width):
         plain.append(logits([text[-1:] for text in said], kv)[:, 0])  # (texts, vocab)
         kv.commit([1] * texts)
@@ -104,9 +106,10 @@ def probe_batch(backbone: Backbone, *, texts: int, width: int) -> ProbeResult:
         rows = [empty if i is None else said[i][:width] for i in order]
         right = [len(row) if slot % 2 == 0 else min(len(row), 1 + slot % width) for slot, row in enumerate(rows)]
         drafts = [[*row[:n], *[7] * (len(row) - n)] for row, n in zip(rows, right, strict=True)]
-        found = logits(drafts, begun([empty if i is None else prompts[i] for i in order]))
+        kv, first = begun([empty if i is None else prompts[i] for i in order])
+        found = np.concatenate([first[:, None], logits(drafts, kv)], axis=1)  # (texts, 1 + width, vocab)
         for slot, i in enumerate(order):
-            for row in range(right[slot] if i is not None else 0):
+            for row in range(1 + right[slot] if i is not None else 0):
                 compared += 1
                 different += not np.array_equal(found[slot, row], plain[row][i])
     return ProbeResult(width, compared, different, texts)

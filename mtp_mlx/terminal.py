@@ -14,6 +14,7 @@ STATES = {
     "correction": ("↻", "33"),
     "bonus": ("+", "36"),
     "plain": ("", "0"),
+    "first": ("▸", "0"),
 }
 
 

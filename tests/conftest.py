@@ -185,7 +185,7 @@ def rounds(draw: st.DrawFn) -> Round:
     shares = st.floats(0, 1)
     probabilities = draw(st.sampled_from([0, len(drafted)]).flatmap(lambda n: st.lists(shares, min_size=n, max_size=n)))
     if not drafted:
-        kind = "plain"
+        kind = draw(st.sampled_from(["plain", "first"]))
     elif accepted < len(drafted):
         kind = draw(st.sampled_from(["correction", "end"] if accepted else ["correction"]))
     else:

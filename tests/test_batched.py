@@ -55,7 +55,7 @@ class Watched(Together):
 
 
 def run(backbone, prompts, *, drafters=None, size=3, width=WIDTH, prefix=PREFIX, budget=7, **options):
-    """For each key its ids, the bits of each committed logit row, its drafts, and what its events were."""
+    """For each key its ids, the bits of each logit row that a round committed, its drafts, and what its events were."""
     recorder, watched = Recorder(backbone), Watched(drafters)
     texts = [Text(key, [*prefix, *ids], budget) for key, ids in prompts.items()]
     ids, rows, drafts, kinds = ({key: [] for key in prompts} for _ in range(4))
@@ -65,8 +65,9 @@ def run(backbone, prompts, *, drafters=None, size=3, width=WIDTH, prefix=PREFIX,
         if isinstance(event, Round):
             n = len(event.committed)
             ids[key] += event.committed
-            rows[key] += recorder.passes[-1][watched.slots[key]][:n]
-            drafts[key].append((event.drafted, event.probabilities))
+            if event.kind != "first":
+                rows[key] += recorder.passes[-1][watched.slots[key]][:n]
+                drafts[key].append((event.drafted, event.probabilities))
     return ids, rows, drafts, kinds
 
 
@@ -121,7 +122,7 @@ def test_the_head_drafts_for_many_what_it_drafts_for_one(pipeline):
         events = speculative(
             pipeline.backbone, [*PREFIX, *prompt], drafter=pipeline.drafter("mtp"), max_tokens=7, width=WIDTH
         )
-        alone = [event for event in events if isinstance(event, Round)]
+        alone = [event for event in events if isinstance(event, Round) and event.kind != "first"]
         assert [drafted for drafted, _ in drafts[key]] == [round.drafted for round in alone]
         for (_, ours), round in zip(drafts[key], alone, strict=True):
             assert ours == pytest.approx(round.probabilities, rel=1e-3)
@@ -140,7 +141,7 @@ def test_a_drafter_that_is_right_is_accepted_whole(tiny):
 
     again, _, drafts, _ = run(tiny, prompts, drafters=Knows(), budget=9)
     assert again == ids
-    assert {len(rounds) for rounds in drafts.values()} == {3}  # 4 + 4 + 1
+    assert {len(rounds) for rounds in drafts.values()} == {2}  # 4 + 4 after the first
 
 
 def test_texts_are_those_of_the_loop_over_one(tiny):
@@ -187,6 +188,16 @@ def test_it_stops_with_the_texts_in_hand(tiny):
             done.append(key)
     assert set(done) == begun
     assert 2 <= len(done) <= 4
+
+
+def test_texts_that_end_with_their_first_token_make_room_for_others(tiny):
+    texts = [Text(key, [*PREFIX, 900 + key], 1 + key % 2) for key in range(9)]
+    arguments = {"drafters": Together(), "prefix": PREFIX, "size": lambda _: 2, "width": 2, "draft_length": 0}
+    told = list(decode(tiny, texts, **arguments))
+    for key in range(9):
+        kinds = [event.kind for other, event in told if other == key and isinstance(event, Round)]
+        assert kinds == ["first", "plain"][: 1 + key % 2]
+        assert [event for other, event in told if other == key][-1] == Done("budget")
 
 
 def test_a_text_without_tokens_is_done_at_once(tiny):

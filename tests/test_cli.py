@@ -42,7 +42,7 @@ def test_run_writes_the_text_and_the_numbers_apart(run):
     code, out, err = run("run", "proofread", "hello wrld", "--drafter", "plain", "--max-tokens", "6")
     assert code == 0
     assert out.strip()
-    assert "6 tokens in 6 passes" in err
+    assert "6 tokens in 5 passes after the prompt's" in err
 
 
 def test_where_no_drafts_pay_it_says_so(run, monkeypatch):
@@ -75,7 +75,7 @@ def test_json_is_the_whole_trace(run):
         ids += [r["token"]["id"]] if r["token"] else []
     assert ids == trace["token_ids"]
     stats = trace["stats"]
-    assert stats["rounds"] == len(trace["rounds"])
+    assert [r["kind"] == "first" for r in trace["rounds"]] == [True] + [False] * stats["rounds"]
     assert stats["additional_per_pass"] == pytest.approx(stats["accepted"] / stats["rounds"])
     assert {"drafted", "acceptance_rate", "per_position", "seconds", "prefill_seconds"} <= stats.keys()
 
@@ -93,7 +93,7 @@ def test_trace_shows_a_line_a_round(run, monkeypatch):
     words = ("run", "proofread", "a b c", "--drafter", "lookup", "--draft-length", "4", "--max-tokens", "16", "--trace")
     _, plain, err = run(*words)
     lines = [line for line in err.splitlines() if "/" in line.split(" ")[0]]
-    assert len(lines) == int(err.split(" tokens in ")[1].split(" ")[0])
+    assert len(lines) == 1 + int(err.split(" tokens in ")[1].split(" ")[0])  # the first token's, too
     assert any("✗" in line for line in lines)
     assert all("↻" in line or "+" in line for line in lines if not line.startswith("0/0"))
     assert "\x1b" not in err  # no terminal, no colours
@@ -218,7 +218,7 @@ def test_eval_counts_and_compares(run, tmp_path):
     assert (row["prompts"], row["identical"], row["mismatches"]) == (2, 2, [])
     assert [skipped["line"] for skipped in row["skipped"]] == [2]
     assert row["additional_per_pass"] == pytest.approx(row["accepted"] / row["rounds"])
-    assert row["accepted"] < row["tokens"] <= row["accepted"] + row["rounds"]
+    assert row["accepted"] < row["tokens"] <= row["accepted"] + row["rounds"] + row["prompts"]
     assert len(row["per_position"]) <= 3
     code, out, _ = run("eval", *words, "--limit", "1")
     assert json.loads(out)["prompts"] == 1

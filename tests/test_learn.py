@@ -89,7 +89,9 @@ def test_no_drafter_changes_the_text(tab: Tab, step: Callable[[str], Any]):
     for name, shown in names.items():
         tab.page.locator(".piece").get_by_label(shown, exact=True).check(force=True)
         passes = len(RUNS[name]["rounds"])
-        expect(result).to_have_text(f"{passes} passes for 15 tokens. All token ids are those of plain decode.")
+        expect(result).to_have_text(
+            f"{passes} passes, the prompt’s included, for 15 tokens. All token ids are those of plain decode."
+        )
         assert tab.page.locator(".piece .round").count() == passes
         bold = tab.page.locator(".rows td.this").all_inner_texts()
         chosen = next((r for r in RUNS[name]["rounds"] if r["kind"] == "correction"), RUNS[name]["rounds"][0])
@@ -154,7 +156,7 @@ def test_an_uncertain_text_is_one_where_drafts_fail(tab: Tab, step: Callable[[st
     stats = RUNS["unsure"]["stats"]
     assert stats["acceptance_rate"] < 0.2 < 0.5 < RUNS["mtp"]["stats"]["acceptance_rate"]
     expect(result).to_contain_text(
-        f"{stats['accepted']} of {stats['drafted']} guesses stayed: {stats['rounds']} passes"
+        f"{stats['accepted']} of {stats['drafted']} guesses stayed: {stats['rounds'] + 1} passes"
     )
     assert tab.page.locator(".columns li").count() == stats["tokens"]
 

@@ -41,7 +41,8 @@ def same(one: Stats, other: Stats) -> bool:
 def test_by_hand():
     stats = fold(
         [
-            round_of(0, 0, "plain"),  # 1 token
+            round_of(0, 0, "first"),  # 1 token, in no round
+            round_of(0, 0, "plain"),  # 1
             round_of(3, 3, "bonus"),  # 4
             round_of(3, 1, "correction"),  # 2
             round_of(2, 0, "correction"),  # 1
@@ -49,7 +50,7 @@ def test_by_hand():
         ],
         prefill_seconds=2.0,
     )
-    assert (stats.rounds, stats.tokens, stats.drafted, stats.accepted) == (5, 10, 11, 6)
+    assert (stats.rounds, stats.tokens, stats.first, stats.drafted, stats.accepted) == (5, 11, 1, 11, 6)
     assert (stats.drafted_at, stats.accepted_at) == ([4, 4, 3], [3, 2, 1])
     assert stats.per_position == [3 / 4, 2 / 4, 1 / 3]
     assert stats.additional_per_pass == 6 / 5

@@ -293,6 +293,28 @@ def test_parts_of_characters_are_no_reason_to_refuse_a_text(tab: Tab, texts: lis
     expect(tab.page.locator("[data-part=fileError]")).to_contain_text("not the text of its rounds")
 
 
+def test_the_first_token_comes_with_the_prompt_and_is_no_pass(tab: Tab):
+    plain = sample()["rounds"][0] | {"drafted": [], "accepted": 0, "rows": []}
+    tokens = [{"id": i, "text": text} for i, text in enumerate("abc")]
+    rounds = [
+        plain | {"token": token, "added": token["text"], "kind": kind}
+        for token, kind in zip(tokens, ("first", "plain", "plain"), strict=True)
+    ]
+    opened(tab, json.dumps(sample(rounds=rounds, token_ids=[0, 1, 2], text="abc")))
+    expect(tab.page.locator(".round .first")).to_have_count(1)
+    assert (tab.part("text"), tab.part("passes"), tab.part("saved")) == ("abc", "2", "0")
+    assert tab.page.locator(".round .number").all_inner_texts() == ["0", "1", "2"]
+    assert tab.page.get_by_label("Place in the run").get_attribute("aria-valuetext") == "after 2 of 2 passes"
+    pressed(tab, "A step back")
+    pressed(tab, "A step back")
+    assert (tab.part("text"), tab.part("passes"), tab.part("speed")) == ("a", "–", "–")
+    tab.page.locator(".round .first").click()
+    assert "Having read the prompt" in tab.page.locator(".detail").inner_text()
+    rounds[1]["kind"] = "first"
+    opened(tab, json.dumps(sample(rounds=rounds, token_ids=[0, 1, 2], text="abc")))
+    expect(tab.page.locator("[data-part=fileError]")).to_contain_text("rounds[1].kind")
+
+
 def test_the_page_shows_recorded_runs_before_any_model_is_loaded(stage: Callable[..., Tab]):
     tab = stage()
     assert len(RECORDED) >= 3

@@ -61,7 +61,7 @@ const parseTrace = (() => {
     ),
     accepted: integer(0, 64),
     token: maybe(fields(token)),
-    kind: one("plain", "correction", "bonus", "end"),
+    kind: one("first", "plain", "correction", "bonus", "end"),
     added: text(200_000),
     margin: number(0, 1e6),
     rows: many(
@@ -122,7 +122,8 @@ const parseTrace = (() => {
       const { drafted, accepted, token, kind, rows } = round;
       const path = `rounds[${i}]`;
       if (accepted > drafted.length || (!token && !accepted)) refuse(path, words.noSense);
-      const expected = token === null ? "end" : !drafted.length ? "plain" : accepted < drafted.length ? "correction" : "bonus";
+      const own = !drafted.length ? (kind === "first" && i === 0 ? kind : "plain") : accepted < drafted.length ? "correction" : "bonus";
+      const expected = token === null ? "end" : own;
       if (kind !== expected) refuse(`${path}.kind`, words.oneOf([expected]));
       if (rows.length && rows.length !== drafted.length + 1) refuse(`${path}.rows`, words.noSense);
       rows.forEach((row, j) => {

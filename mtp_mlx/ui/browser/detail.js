@@ -31,7 +31,7 @@ function detail(film, index, place, state) {
   const facts = factsOf(film, index, place, state);
   const box = make("div", "detail");
   box.role = "group";
-  box.ariaLabel = `${words.pass(index + 1)}, ${words.state[state]}`;
+  box.ariaLabel = `${words.pass(film.number(index))}, ${words.state[state]}`;
   const close = make("button", "close", "×");
   close.type = "button";
   close.ariaLabel = words.close;

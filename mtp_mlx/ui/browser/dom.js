@@ -2,7 +2,7 @@
 const root = element.querySelector(".mtp");
 const part = Object.fromEntries([...root.querySelectorAll("[data-part]")].map((node) => [node.dataset.part, node]));
 
-const GLYPHS = { pending: "?", accepted: "✓", rejected: "✗", unread: "–", correction: "↻", bonus: "+", plain: "→" };
+const GLYPHS = { pending: "?", accepted: "✓", rejected: "✗", unread: "–", correction: "↻", bonus: "+", plain: "→", first: "▸" };
 const MARKS = { " ": "·", "\n": "⏎", "\r": "␍", "\t": "⇥", "\u00a0": "⍽" };
 
 function say(node, text) {

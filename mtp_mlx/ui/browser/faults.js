@@ -37,7 +37,7 @@ function sides(fault, right, wrong) {
   const both = [make("p", "note", words.learn.asked(right.trace)), make("div", "sides", ...columns)];
   if (same) return both;
   const round = Math.min(roundOf(fault, wrong, first), wrong.rounds.length - 1);
-  const pass = make("p", "round", make("span", "number", words.pass(round + 1)), chips(wrong.tokens(round, Infinity)));
+  const pass = make("p", "round", make("span", "number", words.pass(wrong.number(round))), chips(wrong.tokens(round, Infinity)));
   return [...both, make("p", "note", words.learn.culprit), pass];
 }
 

@@ -26,6 +26,16 @@ class Film {
     return (this.ends.at(-1) ?? 0) + this.pending.length;
   }
 
+  // How many of the first rounds are passes over guesses: the first token came with the prompt.
+  passes(done) {
+    return done - (done > 0 && this.rounds[0]?.kind === "first");
+  }
+
+  // What a round's pass is called; 0 is that over the prompt.
+  number(index) {
+    return this.passes(index + 1);
+  }
+
   // After some moments: how many rounds are whole, and how many moments of the next one have been.
   at(moment) {
     const done = count(this.ends, moment);
@@ -84,15 +94,16 @@ class Film {
 }
 
 const sumsOfNone = () => {
-  const numbers = { rounds: 0, undrafted: 0, tokens: 0, drafted: 0, accepted: 0, draft: 0, verify: 0 };
+  const numbers = { rounds: 0, first: 0, undrafted: 0, tokens: 0, drafted: 0, accepted: 0, draft: 0, verify: 0 };
   return { ...numbers, text: "", made: [], kept: [] };
 };
 
-// ``made`` and ``kept`` are by place in the draft.
-function addRound(sums, { drafted, accepted, token, added, draft_seconds, verify_seconds }) {
+// ``made`` and ``kept`` are by place in the draft; ``first`` counts tokens that came with the prompt.
+function addRound(sums, { drafted, accepted, token, kind, added, draft_seconds, verify_seconds }) {
   sums.rounds++;
   sums.text += added;
-  sums.undrafted += !drafted.length;
+  sums.first += kind === "first";
+  sums.undrafted += !drafted.length && kind !== "first";
   sums.tokens += accepted + (token !== null);
   sums.drafted += drafted.length;
   sums.accepted += accepted;

@@ -38,7 +38,7 @@ function drawAt(film, moment) {
   const position = film.at(moment);
   root.dataset.status = trace.status;
   root.toggleAttribute("data-replay", moment < film.length);
-  say(part.status, moment < film.length ? words.replayed(position.done, film.rounds.length) : statusLine(trace));
+  say(part.status, moment < film.length ? words.replayed(film.passes(position.done), film.passes(film.rounds.length)) : statusLine(trace));
   grow(part.text, film.text(position));
   drawPasses(film, position);
   drawNumbers(film, position.done);
@@ -65,7 +65,7 @@ function draftingOff(film, done) {
   const milliseconds = (seconds) => `${Math.round(1000 * seconds)} ms`;
   const costs = { one: milliseconds(pace.passes[1]), step: milliseconds(pace.step), chance: percent(pace.chances[0] ?? 0) };
   if (!longest) return words.off.measured(costs);
-  return words.off.paced({ ...costs, width, wide: milliseconds(pace.passes[width]), without: film.sumsOf(done).undrafted, done });
+  return words.off.paced({ ...costs, width, wide: milliseconds(pace.passes[width]), without: film.sumsOf(done).undrafted, done: film.passes(done) });
 }
 
 function drawWarnings(warnings) {
@@ -105,13 +105,14 @@ function statusLine(trace) {
 }
 
 // A screen reader hears one sentence a round, and where the run stands.
-function announce({ trace, rounds }) {
+function announce(film) {
+  const { trace, rounds } = film;
   const round = rounds.at(-1);
   if (trace.status === "done") say(part.live, `${statusLine(trace)} ${trace.text}`);
   else if (trace.status !== "running" || !round) say(part.live, statusLine({ ...trace, of: 0 })); // not each megabyte
   else {
     const { accepted: kept, drafted, added: text } = round;
-    say(part.live, words.heard({ pass: rounds.length, kept, drafted: drafted.length, text }));
+    say(part.live, words.heard({ pass: film.passes(rounds.length), kept, drafted: drafted.length, text }));
   }
 }
 

@@ -1,8 +1,8 @@
 // The numbers of the rounds in sight: sums, how far drafts hold, and where the time goes.
 function drawNumbers(film, done) {
   const sums = film.sumsOf(done);
-  const { tokens, drafted, accepted, draft, verify } = sums;
-  const passes = sums.rounds;
+  const { drafted, accepted, draft, verify } = sums;
+  const [passes, tokens] = [film.passes(done), sums.tokens - sums.first];
   say(part.additional, passes ? (accepted / passes).toFixed(2) : "–");
   say(part.passes, passes ? `${passes}` : "–");
   say(part.saved, passes ? `${tokens - passes}` : "–");

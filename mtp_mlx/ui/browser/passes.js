@@ -21,7 +21,7 @@ function drawPasses(film, { done, step }) {
   }
   for (let i = first; i <= last; i++) {
     const at = i < done ? Infinity : step;
-    const item = passes.items[i - first] ?? addPass(i);
+    const item = passes.items[i - first] ?? addPass(i, film.number(i));
     if (item.at === at) continue;
     const known = item.at !== Infinity; // pending tokens of a live round may have become another round's
     item.at = at;
@@ -32,15 +32,15 @@ function drawPasses(film, { done, step }) {
     part.rounds.querySelector(".round:last-child .token[tabindex='0']")?.focus({ preventScroll: true });
   }
   part.pager.hidden = film.rounds.length <= PAGE;
-  say(part.page, words.page(first + 1, Math.max(last, first) + 1));
+  say(part.page, words.page(film.number(first), film.number(Math.max(last, first))));
 }
 
-function addPass(index) {
+function addPass(index, called) {
   const item = make("li", "round");
-  const number = make("span", "number", `${index + 1}`);
+  const number = make("span", "number", `${called}`);
   const tokens = make("span", "tokens");
   tokens.role = "group";
-  tokens.ariaLabel = words.pass(index + 1);
+  tokens.ariaLabel = words.pass(called);
   number.ariaHidden = "true";
   item.append(number, tokens);
   item.dataset.index = index;
@@ -67,7 +67,8 @@ function fillPass(item, tokens, round) {
     say(chip.children[1], GLYPHS[state]);
   });
   if (![...chips.children].some((chip) => chip.tabIndex === 0) && chips.firstChild) chips.firstChild.tabIndex = 0;
-  if (round) item.title = `${Math.round(1000 * (round.draft_seconds + round.verify_seconds))} ms`;
+  if (round?.kind === "first") item.title = words.firstHelp;
+  else if (round) item.title = `${Math.round(1000 * (round.draft_seconds + round.verify_seconds))} ms`;
 }
 
 function newChip(i) {

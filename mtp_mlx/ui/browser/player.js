@@ -21,7 +21,7 @@ function redraw() {
   part.player.hidden = part.download.hidden = film.length === 0;
   part.scrub.max = film.length;
   part.scrub.value = moment;
-  part.scrub.setAttribute("aria-valuetext", words.moment(film.at(moment).done, film.rounds.length));
+  part.scrub.setAttribute("aria-valuetext", words.moment(film.passes(film.at(moment).done), film.passes(film.rounds.length)));
   say(part.time, `${film.time(moment).toFixed(2)} s`);
   say(part.play, player.playing ? "❚❚" : "▶");
   part.play.ariaLabel = player.playing ? words.pause : words.play;

@@ -33,7 +33,7 @@ function drawRace() {
     const written = film.sumsOf(position.done).tokens;
     const whole = position.done === film.rounds.length;
     say(text, film.text(position));
-    say(counter, words.counted(position.done, written, Math.min(race.clock, film.seconds.at(-1)).toFixed(2), whole));
+    say(counter, words.counted(film.passes(position.done), written, Math.min(race.clock, film.seconds.at(-1)).toFixed(2), whole));
     [bar.max, bar.value] = [film.trace.token_ids.length, written];
     bar.ariaLabel = words.lane[film.trace.drafter];
   });
@@ -76,8 +76,8 @@ function verdict(plain, other) {
     drafter: words.lane[other.trace.drafter],
     times: (before / after).toFixed(2),
     slower: after > before,
-    passes: other.rounds.length,
-    before: plain.rounds.length,
+    passes: other.passes(other.rounds.length),
+    before: plain.passes(plain.rounds.length),
   })}`;
 }
 

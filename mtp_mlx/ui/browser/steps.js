@@ -86,7 +86,7 @@ function stepVerify(piece) {
       const choice = make("td", state === "unread" ? "" : "this", readable(best.text));
       return make("tr", "", make("td", "", guess), choice, make("td", "", verdict));
     });
-    const caption = make("caption", "", words.learn.onePassRows(index + 1, rows.length));
+    const caption = make("caption", "", words.learn.onePassRows(film.number(index), rows.length));
     table.replaceChildren(make("table", "bars rows", caption, make("thead", "", head), make("tbody", "", ...body)));
   };
   const options = names.map((name) => ({ label: [words.lane[name]] }));

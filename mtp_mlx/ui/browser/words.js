@@ -9,7 +9,7 @@ const WORDS = {
     additional: "Additional tokens per pass",
     additionalHelp: "Right guesses kept, for each pass of the model.",
     passes: "Passes",
-    passesHelp: "Times the frozen model ran to write this text.",
+    passesHelp: "Times the frozen model ran to write this text, but for the one in which it read the prompt.",
     saved: "Passes saved",
     savedHelp: "More passes that one token at a time would have taken.",
     acceptance: "Acceptance rate",
@@ -74,6 +74,7 @@ const WORDS = {
     correctionHelp: "the model’s token in place of the wrong guess",
     bonusHelp: "all guesses right: the model’s next token on top",
     plainHelp: "nothing was guessed: the model’s next token",
+    firstHelp: "the first token comes with the prompt, in no pass of its own",
     positions: "Kept, by place in the draft",
     positionsHelp: "Of the guesses made at each place, how many were kept. Later ones depend on all before them.",
     position: (place, kept, made) => `Place ${place}: ${kept} of ${made} kept`,
@@ -90,8 +91,9 @@ const WORDS = {
       correction: "correction",
       bonus: "bonus",
       plain: "plain",
+      first: "first",
     },
-    pass: (number) => `pass ${number}`,
+    pass: (number) => (number ? `pass ${number}` : "the prompt’s pass"),
     drafterName: { mtp: "head", auto: "head", standalone: "standalone drafter", lookup: "lookup", plain: "model" },
     close: "Close",
     id: "Token id",
@@ -126,6 +128,7 @@ const WORDS = {
       correction: ({ token, chance }) => `The model’s own token, ${token}${chance}, in place of the first wrong guess.`,
       bonus: ({ token, chance }) => `All guesses were right, so the same pass also gave the model’s next token, ${token}${chance}.`,
       plain: ({ token, chance }) => `Nothing was guessed here; the model wrote ${token}${chance}.`,
+      first: ({ token, chance }) => `Having read the prompt, the model knew how its text begins: ${token}${chance}.`,
     },
     loading: "How much of the weights is there",
     stage: {
@@ -161,7 +164,7 @@ const WORDS = {
       failed: ({ message }) => `Failed – ${message}`,
     },
     heard: ({ pass, kept, drafted, text }) =>
-      drafted ? `Pass ${pass}: ${kept} of ${drafted} guesses kept. ${text}` : `Pass ${pass}. ${text}`,
+      drafted ? `Pass ${pass}: ${kept} of ${drafted} guesses kept. ${text}` : pass ? `Pass ${pass}. ${text}` : text,
   },
 };
 const ORDINALS = new Intl.PluralRules("en", { type: "ordinal" });

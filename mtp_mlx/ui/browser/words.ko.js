@@ -8,7 +8,7 @@ WORDS.ko = {
   additional: "패스당 추가 토큰",
   additionalHelp: "모델의 패스 한 번에 맞아서 남은 추측의 수.",
   passes: "패스",
-  passesHelp: "이 글을 쓰는 데 고정된 모델이 돈 횟수.",
+  passesHelp: "이 글을 쓰는 데 고정된 모델이 돈 횟수. 프롬프트를 읽은 한 번은 빼고 셉니다.",
   saved: "아낀 패스",
   savedHelp: "토큰을 하나씩 썼다면 더 돌았을 패스의 수.",
   acceptance: "수락률",
@@ -72,6 +72,7 @@ WORDS.ko = {
   correctionHelp: "틀린 추측 자리에 들어간 모델의 토큰",
   bonusHelp: "추측이 모두 맞아 덤으로 얻은 모델의 다음 토큰",
   plainHelp: "추측 없이 나온 모델의 다음 토큰",
+  firstHelp: "첫 토큰은 프롬프트를 읽을 때 함께 나오며, 따로 패스를 쓰지 않습니다",
   positions: "초안 속 자리별 수락",
   positionsHelp: "각 자리의 추측 가운데 남은 비율. 뒷자리는 앞자리가 모두 맞아야 합니다.",
   position: (place, kept, made) => `${place}번째 자리: ${made}개 중 ${kept}개 남음`,
@@ -87,8 +88,9 @@ WORDS.ko = {
     correction: "교정",
     bonus: "보너스",
     plain: "일반",
+    first: "첫 토큰",
   },
-  pass: (number) => `패스 ${number}`,
+  pass: (number) => (number ? `패스 ${number}` : "프롬프트 패스"),
   drafterName: { mtp: "헤드", auto: "헤드", standalone: "독립 드래프터", lookup: "룩업", plain: "모델" },
   close: "닫기",
   id: "토큰 번호",
@@ -119,6 +121,7 @@ WORDS.ko = {
     correction: ({ token, chance }) => `처음으로 틀린 추측 자리에 들어간 모델 자신의 토큰: ${token}${chance}.`,
     bonus: ({ token, chance }) => `추측이 모두 맞아서 같은 패스가 모델의 다음 토큰도 주었습니다: ${token}${chance}.`,
     plain: ({ token, chance }) => `여기서는 추측이 없었고 모델이 썼습니다: ${token}${chance}.`,
+    first: ({ token, chance }) => `프롬프트를 다 읽은 모델은 글을 어떻게 시작할지 이미 알고 있었습니다: ${token}${chance}.`,
   },
   loading: "가중치를 얼마나 불러왔는지",
   stage: {
@@ -154,5 +157,5 @@ WORDS.ko = {
     failed: ({ message }) => `실패 – ${message}`,
   },
   heard: ({ pass, kept, drafted, text }) =>
-    drafted ? `패스 ${pass}: 추측 ${drafted}개 중 ${kept}개 남음. ${text}` : `패스 ${pass}. ${text}`,
+    drafted ? `패스 ${pass}: 추측 ${drafted}개 중 ${kept}개 남음. ${text}` : pass ? `패스 ${pass}. ${text}` : text,
 };

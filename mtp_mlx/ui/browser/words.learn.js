@@ -66,8 +66,8 @@ WORDS.en.learn = {
   nextDraft: "Next draft",
   drafter: "Drafter",
   sameText: ({ passes, tokens, equal }) =>
-    `${passes} passes for ${tokens} tokens. ${equal ? "All token ids are those of plain decode." : "The token ids are not those of plain decode: something is wrong."}`,
-  onePassRows: (pass, rows) => `Pass ${pass}: ${rows} row${rows === 1 ? "" : "s"} at once`,
+    `${passes} passes, the prompt’s included, for ${tokens} tokens. ${equal ? "All token ids are those of plain decode." : "The token ids are not those of plain decode: something is wrong."}`,
+  onePassRows: (pass, rows) => (pass ? `Pass ${pass}: ${rows} row${rows === 1 ? "" : "s"} at once` : "The prompt’s pass: its last row"),
   rowHeads: ["Guess", "The model’s choice", "So it is"],
   ownToken: "the model’s own",
   guesses: "All guesses of this run",
@@ -97,7 +97,7 @@ WORDS.en.learn = {
   twoTexts: "Text",
   unsureHelp: "✓ was a guess that stayed; ↻ and + are the model’s own tokens, and ✗ is what was guessed instead.",
   unsure: ({ passes, tokens, drafted, kept, mean, share }) =>
-    `${kept} of ${drafted} guesses stayed: ${passes} passes for ${tokens} tokens. The model was ${mean} sure on average, and ${share} of the time went into guessing.`,
+    `${kept} of ${drafted} guesses stayed: ${passes} passes, the prompt’s included, for ${tokens} tokens. The model was ${mean} sure on average, and ${share} of the time went into guessing.`,
   sides: ["As it should be", "With the bug"],
   endsHere: "■ ends here",
   firstDifference: "first difference:",

@@ -66,8 +66,8 @@ WORDS.ko.learn = {
   nextDraft: "다음 초안",
   drafter: "드래프터",
   sameText: ({ passes, tokens, equal }) =>
-    `토큰 ${tokens}개에 ${passes}패스. ${equal ? "토큰 번호가 모두 일반 디코딩과 같습니다." : "토큰 번호가 일반 디코딩과 다릅니다. 무언가 잘못되었습니다."}`,
-  onePassRows: (pass, rows) => `${pass}번째 패스: 한 번에 ${rows}행`,
+    `토큰 ${tokens}개에 프롬프트 패스까지 ${passes}패스. ${equal ? "토큰 번호가 모두 일반 디코딩과 같습니다." : "토큰 번호가 일반 디코딩과 다릅니다. 무언가 잘못되었습니다."}`,
+  onePassRows: (pass, rows) => (pass ? `${pass}번째 패스: 한 번에 ${rows}행` : "프롬프트 패스: 그 마지막 행"),
   rowHeads: ["추측", "모델의 선택", "그래서"],
   ownToken: "모델 자신의 것",
   guesses: "이 실행의 모든 추측",
@@ -97,7 +97,7 @@ WORDS.ko.learn = {
   twoTexts: "글",
   unsureHelp: "✓는 남은 추측, ↻와 +는 모델 자신의 토큰, ✗는 그 자리의 빗나간 추측입니다.",
   unsure: ({ passes, tokens, drafted, kept, mean, share }) =>
-    `추측 ${drafted}개 중 ${kept}개가 남아 토큰 ${tokens}개에 ${passes}패스가 들었습니다. 모델의 확신은 평균 ${mean}, 추측에 든 시간은 ${share}입니다.`,
+    `추측 ${drafted}개 중 ${kept}개가 남아 토큰 ${tokens}개에 프롬프트 패스까지 ${passes}패스가 들었습니다. 모델의 확신은 평균 ${mean}, 추측에 든 시간은 ${share}입니다.`,
   sides: ["올바른 글", "오류를 켠 글"],
   endsHere: "■ 여기서 끝남",
   firstDifference: "처음 다른 곳:",
