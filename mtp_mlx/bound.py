@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from mtp_mlx.backbone import Backbone
 
 Config = TypeVar("Config")
+# What a folder of a model_type holds, and the option that takes it.
+KINDS = {"mtp-head": ("an MTP head", "--head"), "standalone-drafter": ("a standalone drafter", "--standalone")}
 
 
 def save(folder: Path, *, model_type: str, config: Any, arrays: Mapping[str, mx.array]) -> None:
@@ -30,7 +32,9 @@ def save(folder: Path, *, model_type: str, config: Any, arrays: Mapping[str, mx.
     write_sums(folder)
 
 
-def read(folder: Path, kind: type[Config], *, what: str, cure: str) -> tuple[Config, dict[str, mx.array]]:
+def read(
+    folder: Path, kind: type[Config], *, model_type: str, what: str, cure: str
+) -> tuple[Config, dict[str, mx.array]]:
     """The configuration, as a dataclass ``kind``, and the arrays of a folder that ``save`` wrote.
 
     Raises:
@@ -39,7 +43,12 @@ def read(folder: Path, kind: type[Config], *, what: str, cure: str) -> tuple[Con
     verify(folder, cure=f"get the folder again, or {cure}")
     with readable(folder, what=what, cure=cure):
         fields = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        fields.pop("model_type")
+        found = str(fields.pop("model_type", None))
+    if found != model_type:
+        name, option = KINDS.get(found, ("another kind of model", "--backbone"))
+        wanted, _ = KINDS[model_type]
+        raise WeightsError(f"{folder} holds {name} (what {option} is for), not {wanted}: give {wanted}'s, or {cure}")
+    with readable(folder, what=what, cure=cure):
         config = kind(**{name: _frozen(value) for name, value in fields.items()})
         arrays: Any = mx.load(str(folder / "model.safetensors"))
         return config, arrays

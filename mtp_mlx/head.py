@@ -19,6 +19,7 @@ from mtp_mlx.tasks import TASKS
 if TYPE_CHECKING:
     from mtp_mlx.backbone import Backbone
 
+KIND = "mtp-head"
 RETRAIN = "train a head for it (mtp-mlx train), or use --drafter lookup"
 # The pre-projection starts as [0.1 · I | I]: the state passes through, the token is a hint (DESIGN: C4).
 EMBED_SHARE = 0.1
@@ -258,7 +259,7 @@ def dense_weight(module: Any) -> mx.array:
 def save_head(head: MTPHead, folder: Path) -> None:
     """Write config.json, model.safetensors (float16) and SHA256SUMS; other files of the folder stay."""
     arrays: Any = tree_flatten(head.parameters())
-    bound.save(folder, model_type="mtp-head", config=head.config, arrays=dict(arrays))
+    bound.save(folder, model_type=KIND, config=head.config, arrays=dict(arrays))
 
 
 def load_head(folder: Path, backbone: Backbone) -> MTPHead:
@@ -267,7 +268,7 @@ def load_head(folder: Path, backbone: Backbone) -> MTPHead:
     Raises:
         WeightsError: missing, damaged, or made for another backbone or vocabulary.
     """
-    config, arrays = bound.read(folder, HeadConfig, what="MTP head", cure=RETRAIN)
+    config, arrays = bound.read(folder, HeadConfig, model_type=KIND, what="MTP head", cure=RETRAIN)
     bound.check(folder, config, arrays, backbone, layers=config.kv_layers, cure=RETRAIN)
     with bound.readable(folder, what="MTP head", cure=RETRAIN):
         head = MTPHead(config, arrays["draft_vocab"])

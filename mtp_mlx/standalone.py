@@ -17,6 +17,7 @@ from mtp_mlx.head import dense_weight
 if TYPE_CHECKING:
     from mtp_mlx.backbone import Backbone
 
+KIND = "standalone-drafter"
 RETRAIN = "train one for it (mtp-mlx train --drafter standalone), or use another --drafter"
 
 
@@ -83,7 +84,7 @@ def save_standalone(drafter: Standalone, folder: Path) -> None:
     """Write config.json, model.safetensors (float16; without the embeddings) and SHA256SUMS."""
     trained: Any = tree_flatten(drafter.trainable_parameters())
     arrays = {**dict(trained), "draft_vocab": drafter.draft_vocab}
-    bound.save(folder, model_type="standalone-drafter", config=drafter.config, arrays=arrays)
+    bound.save(folder, model_type=KIND, config=drafter.config, arrays=arrays)
 
 
 def load_standalone(folder: Path, backbone: Backbone) -> Standalone:
@@ -92,7 +93,7 @@ def load_standalone(folder: Path, backbone: Backbone) -> Standalone:
     Raises:
         WeightsError: missing, damaged, or made for another backbone or vocabulary.
     """
-    config, arrays = bound.read(folder, StandaloneConfig, what="standalone drafter", cure=RETRAIN)
+    config, arrays = bound.read(folder, StandaloneConfig, model_type=KIND, what="standalone drafter", cure=RETRAIN)
     bound.check(folder, config, arrays, backbone, layers=config.layers, cure=RETRAIN)
     with bound.readable(folder, what="standalone drafter", cure=RETRAIN):
         drafter = Standalone(backbone, config, arrays["draft_vocab"])

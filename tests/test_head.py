@@ -7,9 +7,11 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
+from mtp_mlx import weights
 from mtp_mlx.drafters.base import Context
 from mtp_mlx.drafters.mtp import MTPDrafter
 from mtp_mlx.head import HeadConfig, MTPHead, load_head, save_head
+from mtp_mlx.standalone import load_standalone
 from mtp_mlx.training.features import Features, Prefixes
 from mtp_mlx.training.unroll import collate, unrolled
 from mtp_mlx.weights import WeightsError, write_sums
@@ -210,3 +212,18 @@ def test_the_shares_of_attention_are_those_that_it_reads_values_by(tiny, head):
     read = mx.concatenate([shares[:, h : h + 1] @ values[:, h // 2 : h // 2 + 1] for h in range(4)], axis=1)
     expected = attention(x, keys, values, offset=9, mask=None)
     assert np.allclose(np.array(attention.o_proj(read.reshape(1, 1, -1))), np.array(expected), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("load", "folder", "holds", "wanted"),
+    [
+        (load_head, weights.STANDALONE, "a standalone drafter (what --standalone is for)", "an MTP head"),
+        (load_head, weights.BACKBONE, "another kind of model (what --backbone is for)", "an MTP head"),
+        (load_standalone, weights.HEAD, "an MTP head (what --head is for)", "a standalone drafter"),
+    ],
+    ids=["standalone as head", "backbone as head", "head as standalone"],
+)
+def test_a_folder_of_another_kind_is_called_what_it_is(tiny, load, folder, holds, wanted):
+    with pytest.raises(WeightsError) as caught:
+        load(folder, tiny)
+    assert str(caught.value).startswith(f"{folder} holds {holds}, not {wanted}: give {wanted}'s, or train ")

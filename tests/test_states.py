@@ -13,11 +13,14 @@ from playwright.sync_api import BrowserContext, expect
 from tab import Tab, free_port, needs_browser
 from theatre import Script, script, stage, theatre
 
+from mtp_mlx import weights
 from mtp_mlx.engine import Engine
+from mtp_mlx.head import load_head
 from mtp_mlx.pipeline import Pipeline
 from mtp_mlx.probe import ProbeResult
 from mtp_mlx.profiles import Ledger, admit, get, watch
 from mtp_mlx.prompt import encode
+from mtp_mlx.standalone import load_standalone
 from mtp_mlx.tasks import PROOFREAD
 from mtp_mlx.ui import desk, serve
 from mtp_mlx.ui import page as pages
@@ -125,6 +128,9 @@ def lines(tokenizer: TokenizerWrapper, folder: Path) -> Iterator[str]:
         lambda: admit(get("pixel-9"), Ledger({"backbone weights": 2**40})),
         lambda: verify(folder, cure="get the folder again (git checkout, or mtp-mlx convert)"),
         lambda: verify(folder / "none", cure="get the folder again (git checkout, or mtp-mlx convert)"),
+        lambda: load_head(folder / "none", cast(Any, None)),
+        lambda: load_head(weights.STANDALONE, cast(Any, None)),
+        lambda: load_standalone(weights.HEAD, cast(Any, None)),
     ]
     for act in acts:
         with pytest.raises(ValueError) as caught:
@@ -148,7 +154,8 @@ def test_what_the_server_says_is_korean_on_a_korean_page(
         "return told`)(); return lines.map(f); }",
         [source, said],
     )
-    known = f"MTP|mtp-mlx|train|convert|doctor|git|checkout|Pixel|config.json|row-by-row|GiB|none|{tmp_path}"
+    known = f"{weights.HEAD}|{weights.STANDALONE}|{tmp_path}|--[-a-z]+|standalone|MTP|mtp-mlx|train|convert|doctor|git"
+    known += "|checkout|Pixel|config.json|GiB|none"
     for line, korean in zip(said, told, strict=True):
         assert not re.search("[A-Za-z]{3,}", re.sub(known, "", korean)), (line, korean)
     script.failure = said[2]

@@ -2,11 +2,15 @@
 const CURES = {
   "get the folder again (git checkout, or mtp-mlx convert)": "폴더를 다시 받으세요(git checkout 또는 mtp-mlx convert)",
   "get the folder again": "폴더를 다시 받으세요",
-  "train one for it (mtp-mlx train), or use another --drafter": "그 모델에 맞게 학습하거나(mtp-mlx train) 다른 드래프터를 고르세요",
+  "train a head for it (mtp-mlx train), or use --drafter lookup": "그 모델에 맞게 학습하거나(mtp-mlx train) 프롬프트 룩업을 고르세요",
   "train one for it (mtp-mlx train --drafter standalone), or use another --drafter":
     "그 모델에 맞게 학습하거나(mtp-mlx train --drafter standalone) 다른 드래프터를 고르세요",
 };
-const cured = (cure) => CURES[cure] ?? cure;
+const cured = (cure) => {
+  const [, first, rest] = cure.match(/^(get the folder again|give an? .+'s), or (train .+)$/) ?? [null, "", cure];
+  const before = first && (first.startsWith("get") ? "폴더를 다시 받거나, " : "다른 폴더를 주거나, ");
+  return before + (CURES[rest] ?? rest);
+};
 const FITTING = { "no phone, only no limit": "제한이 없을 때뿐" };
 const TOLD_KO = [
   [/^a part of this run was lost/, () => "이 실행의 일부가 오는 길에 사라졌습니다. 다시 실행하세요"],
@@ -34,6 +38,8 @@ const TOLD_KO = [
   [/^the weights in (.+) are damaged/, (folder) => `${folder}의 가중치가 손상되었습니다. 폴더를 다시 받으세요`],
   [/^(.+) cannot be loaded \(.*\): (.+)$/, (path, cure) => `${path} 폴더를 불러올 수 없습니다. ${cured(cure)}`],
   [/^(.+) is not a readable .*: (.+)$/, (folder, cure) => `${folder} 폴더를 읽을 수 없습니다. ${cured(cure)}`],
+  [/^(.+) holds (?:.+) \(what (\S+) is for\), not (?:.+?): (.+)$/, (folder, option, cure) =>
+    `${folder} 폴더에는 ${option} 자리에 올 것이 있습니다. ${cured(cure)}`],
   [/^(.+) (?:names layers that|drafts in another|was trained on another) .*: (.+)$/, (folder, cure) =>
     `${folder}의 것은 이 모델에 맞지 않습니다. ${cured(cure)}`],
 ];
