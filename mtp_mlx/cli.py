@@ -15,7 +15,7 @@ from typing import Any
 from mtp_mlx import blas, terminal, weights
 from mtp_mlx.options import parse
 from mtp_mlx.profiles import human
-from mtp_mlx.request import WIDTH, Request
+from mtp_mlx.request import Request, check_numbers
 from mtp_mlx.tasks import TASKS
 from mtp_mlx.training.recipe import Recipe
 
@@ -199,9 +199,10 @@ def _growth(arguments: argparse.Namespace) -> int:
 
     if arguments.data or arguments.arms or arguments.gguf:
         raise ValueError("--growth measures the mtp drafter on no text: leave out --data, --arms and --gguf")
-    loaded = pipeline.load(arguments.backbone, arguments.head)
     task = arguments.task or sorted(TASKS)[0]
-    curve = growth.growth(loaded, task=task, width=arguments.width or WIDTH)
+    width = Request(task=task, text="", width=arguments.width).rows
+    loaded = pipeline.load(arguments.backbone, arguments.head)
+    curve = growth.growth(loaded, task=task, width=width)
     points = list(tqdm(curve, total=len(growth.CONTEXTS), desc="contexts", disable=None))
     return _shown_curve(points, arguments, by=growth, name="growth")
 
@@ -288,9 +289,11 @@ def _convert(arguments: argparse.Namespace) -> int:
 def _doctor(arguments: argparse.Namespace) -> int:
     from mtp_mlx.doctor import examine
 
+    check_numbers(max_tokens=1, width=arguments.width, draft_length=0)
+    folders = (arguments.backbone, arguments.head, arguments.standalone)
     well = True
-    for finding in examine(arguments.backbone, arguments.head, width=arguments.width, batch=arguments.batch):
-        print(f"{'ok ' if finding.good else 'BAD'}  {finding.name:9} {finding.text}", flush=True)
+    for finding in examine(*folders, width=arguments.width, batch=arguments.batch):
+        print(f"{'ok ' if finding.good else 'BAD'}  {finding.name:10} {finding.text}", flush=True)
         well = well and finding.good
     print("all well" if well else "something is wrong: see the lines that begin with BAD")
     return 0 if well else 1

@@ -1,4 +1,4 @@
-"""What this machine runs on, and what is wrong with it: device, BLAS, weights, head, exactness."""
+"""What this machine runs on, and what is wrong with it: device, BLAS, weights, exactness, head, standalone drafter."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ import mlx.core as mx
 
 from mtp_mlx import blas
 from mtp_mlx.backbone import load_backbone
-from mtp_mlx.head import load_head
+from mtp_mlx.head import MTPHead, load_head
 from mtp_mlx.probe import probe, probe_batch
 from mtp_mlx.profiles import human
 from mtp_mlx.prompt import TextError, frame
+from mtp_mlx.standalone import Standalone, load_standalone
 from mtp_mlx.tasks import TASKS
 from mtp_mlx.weights import WeightsError
 
@@ -28,7 +29,7 @@ class Finding:
     text: str
 
 
-def examine(backbone: Path, head: Path, *, width: int, batch: int = 1) -> Iterator[Finding]:
+def examine(backbone: Path, head: Path, standalone: Path, *, width: int, batch: int = 1) -> Iterator[Finding]:
     """Check one thing after the other; what depends on weights that do not load is left out."""
     yield Finding("device", True, f"{mx.default_device()}, mlx {version('mlx')}")
     library = blas.load()
@@ -55,6 +56,17 @@ def examine(backbone: Path, head: Path, *, width: int, batch: int = 1) -> Iterat
         loaded = load_head(head, model)
     except WeightsError as error:
         yield Finding("head", False, str(error))
-        return
-    layers = ", ".join(map(str, loaded.config.kv_layers))
-    yield Finding("head", True, f"{head.name}, reads layers {layers}, drafts from {loaded.draft_vocab.size:,} tokens")
+    else:
+        layers = ", ".join(map(str, loaded.config.kv_layers))
+        yield Finding("head", True, f"{head.name}, reads layers {layers}, {_drafts_from(loaded)}")
+    try:
+        rival = load_standalone(standalone, model)
+    except WeightsError as error:
+        yield Finding("standalone", False, str(error))
+    else:
+        layers = len(rival.config.layers)
+        yield Finding("standalone", True, f"{standalone.name}, layers of its own: {layers}, {_drafts_from(rival)}")
+
+
+def _drafts_from(drafter: MTPHead | Standalone) -> str:
+    return f"drafts from {drafter.draft_vocab.size:,} tokens"

