@@ -16,6 +16,7 @@ from mtp_mlx.tasks import TASKS
 from mtp_mlx.training.recipe import Recipe
 
 MOST_TEXTS = 64  # at once
+LONGEST_NUMBER = 18  # digits; Python reads no number of thousands
 TASK_HELP = "; ".join(f"{name}: {task.help}" for name, task in TASKS.items())
 
 
@@ -191,7 +192,7 @@ def _name(text: str) -> str:
 
 
 def _positive(text: str) -> int:
-    if not (text.isdecimal() and int(text)):
+    if not (text.isdecimal() and len(text) <= LONGEST_NUMBER and int(text)):
         raise argparse.ArgumentTypeError(f"{text} is not a whole number, 1 or more")
     return int(text)
 
@@ -219,7 +220,10 @@ def _texts(text: str) -> int:
 
 
 def _draft_length(text: str) -> int | str:
-    return text if text == "auto" else int(text)
+    try:
+        return text if text == "auto" else int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no draft length: give a whole number, or auto") from None
 
 
 def _layers(text: str) -> tuple[int, ...]:

@@ -81,4 +81,5 @@ def check_numbers(*, max_tokens: int, width: int, draft_length: int) -> None:
     if not 1 <= width <= MAX_WIDTH:
         raise ValueError(f"width is {width}: give 1 to {MAX_WIDTH} rows")
     if not 0 <= draft_length < width:
-        raise ValueError(f"draft length {draft_length} does not fit width {width}: give 0 to {width - 1}")
+        wider = f", or --width {draft_length + 1} on the command line" if width <= draft_length < MAX_WIDTH else ""
+        raise ValueError(f"draft length {draft_length} does not fit width {width}: give 0 to {width - 1}{wider}")

@@ -17,6 +17,7 @@ from tab import END, ROOT, Tab, free_port, needs_browser, shots
 
 from mtp_mlx import weights
 from mtp_mlx.tasks import PROOFREAD, SUMMARIZE
+from mtp_mlx.ui import serve
 
 pytestmark = needs_browser
 LONG = " ".join(PROOFREAD.examples * 2)  # seconds of plain decode
@@ -216,6 +217,14 @@ def test_a_host_that_there_is_not_is_one_line_and_a_failure():
 
 
 @needs_ipv6
+@pytest.mark.parametrize("port", ["0", "65536", "x", "9" * 5000], ids=["0", "65536", "x", "long"])
+def test_a_port_that_is_none_is_refused_as_an_argument(port: str, capsys: pytest.CaptureFixture[str]):
+    with pytest.raises(SystemExit) as stop:
+        serve.main(["--port", port])
+    assert stop.value.code == 2
+    assert "is not a port: give 1 to 65535" in capsys.readouterr().err.splitlines()[-1]
+
+
 def test_the_page_opens_at_an_address_of_ipv6_too():
     process, _ = start(free_port(), "::1")
     process.send_signal(signal.SIGINT)

@@ -176,6 +176,33 @@ def test_numbers_that_make_no_sense_are_refused_in_a_line(run, words):
     assert one_line(err)
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("run", "proofread", "hi", "--draft-length", "x"), "'x' is no draft length: give a whole number, or auto"),
+        (("bench", "--limit", "9" * 5000), "is not a whole number, 1 or more"),
+        (("bench", "--batch", "9" * 5000), "is not a whole number, 1 or more"),
+        (("batch", "proofread", "in", "out", "--batch", "x"), "x is not a whole number, 1 or more"),
+        (("train", "--data", "d", "--run", "r", "--output", "o", "--kv-layers", "x"), "'x' are no layers"),
+    ],
+    ids=["draft length", "limit", "sizes", "texts", "layers"],
+)
+def test_what_is_no_number_is_refused_without_a_name_of_the_code(words, said, capsys):
+    with pytest.raises(SystemExit) as stop:
+        main([*words])
+    assert stop.value.code == 2
+    line = capsys.readouterr().err.splitlines()[-1]
+    assert said in line
+    assert "invalid _" not in line
+
+
+def test_a_draft_that_is_too_long_for_the_width_names_the_width_for_it(run):
+    _, _, err = run("run", "proofread", "hi", "--drafter", "lookup", "--draft-length", "9")
+    assert "give 0 to 7, or --width 10 on the command line" in err
+    _, _, err = run("run", "proofread", "hi", "--drafter", "lookup", "--draft-length", "64")
+    assert err.strip().endswith("give 0 to 7")  # no width is large enough
+
+
 def test_a_budget_of_one_token(run):
     code, out, _ = run("run", "proofread", "hi", "--drafter", "lookup", "--max-tokens", "1", "--json")
     assert code == 0

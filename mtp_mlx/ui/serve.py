@@ -109,6 +109,6 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
 
 
 def _port(text: str) -> int:
-    if not (text.isdecimal() and 1 <= int(text) <= 65535):
+    if not (text.isdecimal() and len(text) <= 5 and 1 <= int(text) <= 65535):
         raise argparse.ArgumentTypeError(f"{text!r} is not a port: give 1 to 65535")
     return int(text)
