@@ -102,15 +102,17 @@ def _run(arguments: argparse.Namespace) -> int:
     if chosen and run.trace.draft_length == 0:
         drafts = "nothing drafted, as none would have paid here (--draft-length 4 drafts all the same), "
     print(
-        f"{stats.tokens} tokens in {stats.rounds} passes after the prompt's: "
-        f"{stats.additional_per_pass:.2f} additional tokens per pass, {drafts}{stats.tokens_per_second:.1f} tokens/s",
+        f"{terminal.counted(stats.tokens, 'token')} in {terminal.counted(stats.rounds, 'pass', 'passes')} after the "
+        f"prompt's: {stats.additional_per_pass:.2f} additional tokens per pass, {drafts}"
+        f"{stats.tokens_per_second:.1f} tokens/s",
         file=sys.stderr,
     )
     if run.profile.budget_bytes is not None:
         used, budget = human(sum(run.trace.memory["entries"].values())), human(run.profile.budget_bytes)
         print(f"{used} of the {budget} of {run.profile.name} taken", file=sys.stderr)
     if run.trace.finish == "budget":
-        print(f"mtp-mlx: stopped at {run.trace.max_tokens} tokens, the most to write (--max-tokens)", file=sys.stderr)
+        most = terminal.counted(run.trace.max_tokens, "token")
+        print(f"mtp-mlx: stopped at {most}, the most to write (--max-tokens)", file=sys.stderr)
     for warning in run.trace.warnings:
         print(f"mtp-mlx: {warning}", file=sys.stderr)
     return 0
@@ -139,7 +141,8 @@ def _eval(arguments: argparse.Namespace) -> int:
         for row in [*rows, {"file": "all files", **total.to_json()}] if len(rows) > 1 else rows:
             print("".join(f"{name:20} {_shown(value)}\n" for name, value in row.items()))
     if total.mismatches:
-        wrong = f"{len(total.mismatches)} of {len(total.prompts)} texts are not plain decode's"
+        texts = terminal.counted(len(total.prompts), "text")
+        wrong = f"not plain decode's: {len(total.mismatches)} of {texts}"
         print(f"mtp-mlx: {wrong}: `mtp-mlx doctor` looks whether this machine is exact", file=sys.stderr)
     if not total.prompts:
         print(f"mtp-mlx: no text could be decoded ({total.skipped[0]['why']})", file=sys.stderr)
@@ -235,9 +238,15 @@ def _shown_curve(points: Sequence[Any], arguments: argparse.Namespace, *, by: Mo
 
 
 def _shown(value: object) -> str:
-    """A figure of an evaluation for people: two decimals, lists without brackets."""
+    """A figure of an evaluation for people: two decimals, lists without brackets, lines of a file below each other."""
+    if isinstance(value, dict):  # of a text that was skipped, or that is not plain decode's
+        wrong = (
+            f"differs from token {value['position'] + 1} on, margin {value['margin']:.2g}" if "margin" in value else ""
+        )
+        return f"line {value['line']}: {wrong or value['why']}"
     if isinstance(value, list):
-        return ", ".join(map(_shown, value)) or "none"
+        below = "\n" + " " * 21
+        return (below if isinstance(next(iter(value), None), dict) else ", ").join(map(_shown, value)) or "none"
     return f"{value:.2f}" if isinstance(value, float) else str(value)
 
 

@@ -1,4 +1,4 @@
-"""A round of decode as a line in a terminal."""
+"""What a terminal shows: a round of decode as a line, and numbers with their nouns."""
 
 from __future__ import annotations
 
@@ -16,6 +16,11 @@ STATES = {
     "plain": ("", "0"),
     "first": ("▸", "0"),
 }
+
+
+def counted(number: int, one: str, many: str = "") -> str:
+    """A number with its noun: ``1 pass``, ``2 passes``; ``many`` is the noun and an s where it is left out."""
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
 
 
 def in_colour() -> bool:

@@ -43,6 +43,10 @@ def test_run_writes_the_text_and_the_numbers_apart(run):
     assert code == 0
     assert out.strip()
     assert "6 tokens in 5 passes after the prompt's" in err
+    _, _, err = run("run", "proofread", "hello wrld", "--drafter", "plain", "--max-tokens", "2")
+    assert "2 tokens in 1 pass after the prompt's" in err
+    _, _, err = run("run", "proofread", "hello wrld", "--drafter", "plain", "--max-tokens", "1")
+    assert "1 token in 0 passes after the prompt's" in err
 
 
 def test_where_no_drafts_pay_it_says_so(run, monkeypatch):
@@ -123,6 +127,7 @@ def test_a_profile_says_what_is_taken_of_it(run):
 def test_an_answer_that_was_cut_says_so(run):
     _, _, err = run("run", "proofread", "hello wrld", "--drafter", "plain", "--max-tokens", "3")
     assert "stopped at 3 tokens" in err
+    assert "stopped at 1 token," in run("run", "proofread", "hello wrld", "--drafter", "plain", "--max-tokens", "1")[2]
     assert "of drafts" not in err  # plain decode has none
 
 
@@ -267,6 +272,20 @@ def test_eval_of_several_files_has_each_and_their_sum(run, tmp_path):
     assert low <= total["additional_per_pass"] <= high
     code, out, _ = run("eval", *words)
     assert out.count("additional_per_pass") == 3
+
+
+def test_eval_tells_people_what_became_of_a_line(run, tmp_path, monkeypatch):
+    data = tmp_path / "texts.jsonl"
+    data.write_text('{"text": ""}\n{"text": "a b"}\n{"text": " "}\n', encoding="utf-8")
+    _, out, _ = run("eval", "--task", "proofread", "--data", str(data), "--drafter", "lookup")
+    skipped = "line 1: the text is empty: write something first\n                     line 3: the text is empty"
+    assert f"skipped              {skipped}" in out
+    assert "{" not in out
+    monkeypatch.setattr("mtp_mlx.evaluate.plain", lambda *_, **__: [Round((), (), 0, 7, "plain", 0.125, 0.0, 0.1)])
+    data.write_text('{"text": "a b"}\n', encoding="utf-8")
+    _, out, err = run("eval", "--task", "proofread", "--data", str(data), "--drafter", "lookup")
+    assert "mismatches           line 1: differs from token 1 on, margin 0.12" in out
+    assert "not plain decode's: 1 of 1 text:" in err
 
 
 @pytest.mark.parametrize("content", [b"", b"not json\n", b'{"no": "text"}\n', b'{"text": 5}\n', b"\xff\n"])

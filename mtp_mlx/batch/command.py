@@ -23,6 +23,7 @@ from mtp_mlx.batch.rows import Source, format_of
 from mtp_mlx.batch.streams import BatchError
 from mtp_mlx.request import Request
 from mtp_mlx.tasks import TASKS
+from mtp_mlx.terminal import counted
 from mtp_mlx.weights import sha256
 
 if TYPE_CHECKING:
@@ -130,8 +131,8 @@ def answer(
     if rank > 0:
         return STOPPED if stop.is_set() else 0  # the first process speaks for all
     if summary is None:
-        done = f"{job.journal.done:,} of {job.total:,} rows are done"
-        print(f"mtp-mlx: stopped, {done}: run the same command again to go on", file=sys.stderr)
+        done = f"{job.journal.done:,} of {counted(job.total, 'row')} done"
+        print(f"mtp-mlx: stopped with {done}: run the same command again to go on", file=sys.stderr)
         return STOPPED
     if not quiet:
         print(json.dumps(vars(summary)) if json_log else told(summary, output), file=sys.stderr)
@@ -167,9 +168,10 @@ def processes() -> tuple[int, int, Callable[[bool], bool]]:
 def told(summary: Summary, output: Path) -> str:
     """A summary for people."""
     lines = [
-        f"{output}: {summary.rows:,} rows, {summary.rows - summary.failed:,} answered, {summary.failed:,} failed",
-        f"{summary.tokens:,} tokens in {summary.rounds:,} passes: {summary.additional_per_pass:.2f} additional tokens "
-        "per pass",
+        f"{output}: {counted(summary.rows, 'row')}, {summary.rows - summary.failed:,} answered, "
+        f"{summary.failed:,} failed",
+        f"{counted(summary.tokens, 'token')} in {counted(summary.rounds, 'pass', 'passes')}: "
+        f"{summary.additional_per_pass:.2f} additional tokens per pass",
     ]
     return "\n".join([*lines, *summary.failures, *(["..."] if summary.failed > len(summary.failures) else [])])
 

@@ -79,7 +79,7 @@ class Journal:
         except OSError as error:
             raise BatchError(
                 f"cannot write {self._own.name} ({error.strerror}): make room and run the same command again; "
-                f"{self.done:,} rows are kept"
+                f"rows kept: {self.done:,}"
             ) from error
         self._index(row, check, self._number, self._end)
         self._end += len(line)

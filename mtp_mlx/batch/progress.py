@@ -10,6 +10,8 @@ from typing import Any
 
 from tqdm import tqdm
 
+from mtp_mlx.terminal import counted
+
 MINUTE = 60.0
 
 
@@ -61,9 +63,8 @@ class Progress:
         if before == self._shape or len(self._shape) < 3:
             return
         batch, width, drafts = (self._shape[name] for name in ("batch", "width", "draft_length"))
-        texts = "1 text" if batch == 1 else f"{batch} texts"
-        rows = "1 row" if width == 1 else f"{width} rows"
-        self._note(f"{texts} at once, {rows} each in a pass, {drafts or 'none'} of them drafted")
+        shape = f"{counted(batch, 'text')} at once, {counted(width, 'row')} each in a pass"
+        self._note(f"{shape}, {drafts or 'none'} of them drafted")
 
     def speak(self) -> None:
         """Say how far it is, as a line."""
@@ -77,7 +78,7 @@ class Progress:
         else:
             figures = "".join(f", {name} {value}" for name, value in self._acceptance().items())
             rest = "" if left is None else f", {tqdm.format_interval(left)} left"
-            line = f"{self._rows:,} of {self._total:,} rows, {60 * rate:.1f} a minute{figures}{rest}"
+            line = f"{self._rows:,} of {counted(self._total, 'row')}, {60 * rate:.1f} a minute{figures}{rest}"
         print(line, file=sys.stderr, flush=True)
 
     def close(self) -> None:

@@ -17,6 +17,7 @@ import numpy as np
 from mlx.utils import tree_flatten, tree_unflatten
 from tqdm import tqdm
 
+from mtp_mlx.terminal import counted
 from mtp_mlx.training.acceptance import Acceptance, describe
 from mtp_mlx.training.features import Features, batches
 from mtp_mlx.training.plot import plot
@@ -68,7 +69,9 @@ class Trainer:
         every = self._batches_of_every_epoch()
         size = self.world.size()
         if len(every) < size:
-            raise DataError(f"{len(every)} batches are too few for {size} processes: generate more texts")
+            raise DataError(
+                f"{counted(len(every), 'batch', 'batches')} for {size} processes are too few: generate more texts"
+            )
         self._plan = every[self.world.rank() :: size][: len(every) // size]
         peak, warm = recipe.learning_rate, max(1, int(recipe.warmup * len(self._plan)))
         down = max(1, len(self._plan) - warm)
