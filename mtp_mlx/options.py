@@ -97,7 +97,7 @@ def parser() -> argparse.ArgumentParser:
     _decoding(batch, draft_length="auto")
     batch.add_argument("--max-tokens", type=_positive, metavar="N", help="the most tokens to write for a row")
     batch.add_argument("--no-timings", action="store_true", help="leave out seconds: the same bytes every time")
-    batch.add_argument("--quiet", action="store_true", help="no progress and no summary")
+    batch.add_argument("--quiet", action="store_true", help="no progress and no summary; a line if a row failed")
     batch.add_argument("--json-log", action="store_true", help="progress and summary as JSON lines")
     batch.add_argument(
         "--batch",

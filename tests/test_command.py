@@ -111,6 +111,27 @@ def test_quiet_is_quiet_and_a_log_is_json(run, tmp_path, source):
     assert json.loads(err.splitlines()[-1])["tokens"] == 12
 
 
+def test_failures_are_told_in_a_line_however_quiet_it_is(run, tmp_path, source):
+    with source.open("a") as file:
+        file.write('{"text": ""}\n{broken\n')
+    code, err = run(source, tmp_path / "a.jsonl", "--quiet")
+    assert code == 1
+    assert err == "mtp-mlx: 2 of 5 rows failed, the first one in line 4: the text is empty: write something first\n"
+    code, err = run(source, tmp_path / "b.jsonl", "--quiet", "--json-log")
+    assert (code, json.loads(err)["failed"]) == (1, 2)
+
+
+def test_paragraphs_of_plain_text_stay_apart_and_are_no_failures(run, tmp_path, monkeypatch):
+    (tmp_path / "in.txt").write_text("hello wrld\n\na b c\n")
+    for words in ((), ("--batch", "2")):
+        output = tmp_path / f"out{len(words)}.txt"
+        assert run(tmp_path / "in.txt", output, "--quiet", *words) == (0, "")
+        assert [bool(line) for line in output.read_text().splitlines()] == [True, False, True]
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(b"\n")))
+    assert run("-", tmp_path / "out.jsonl", "--quiet") == (0, "")
+    assert read(tmp_path / "out.jsonl")[0]["result"]["tokens"] == 0
+
+
 @pytest.mark.parametrize(
     "words",
     [

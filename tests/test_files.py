@@ -91,6 +91,36 @@ def test_rows_come_out_in_their_order_and_are_counted(source, output):
     assert sorted(path.name for path in output.parent.iterdir()) == ["in.jsonl", "out.jsonl"]
 
 
+def test_an_empty_line_of_plain_text_is_an_empty_line_and_no_failure(tmp_path):
+    path, asked = tmp_path / "in.txt", []
+    path.write_text("one\n\n  \ntwo\n")
+
+    def answer(texts):
+        for number, text in texts:
+            asked.append(text)
+            yield from capitals([(number, text)])
+
+    summary = work(Source(path, "text"), tmp_path / "out.txt", answer=answer)
+    assert (tmp_path / "out.txt").read_text() == "ONE\n\n\nTWO\n"
+    assert (asked, summary.rows, summary.failed) == (["one", "two"], 4, 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [("in.jsonl", '{"text": "a"}\n{"text": "b", "result": "mine"}\n'), ("in.csv", "text,result\na,mine\n")],
+)
+@pytest.mark.parametrize("piped", [False, True])
+def test_a_row_that_has_the_results_field_is_refused_before_any_work(tmp_path, output, name, data, piped):
+    path = tmp_path / name
+    path.write_text(data)
+    with pytest.raises(BatchError, match="'result' already") as error, owned(output), path.open("rb") as stream:
+        format = name.partition(".")[2]
+        given = Source(spool(stream, output), format, name="standard input") if piped else Source(path, format)
+        work(given, output, answer=lambda texts: pytest.fail("begun"))
+    assert str(error.value).startswith("standard input" if piped else str(path))
+    assert [path.name for path in tmp_path.iterdir()] == [name]  # nothing is left behind
+
+
 def test_no_rows_are_an_empty_output(tmp_path, output):
     assert work(rows(tmp_path / "in.jsonl", 0), output).rows == 0
     assert output.read_bytes() == b""

@@ -90,8 +90,8 @@ def test_plain_text_has_a_line_for_each_line(tmp_path, texts, end, ends):
 
 @pytest.mark.parametrize(
     "line",
-    [b"{broken", b"[1]", b"[" * 100_000, b'{"text": \xff}', b"{}", b'{"text": 7}', b'{"text": "a", "result": 1}'],
-    ids=["broken", "list", "deep", "latin-1", "none", "number", "taken"],
+    [b"{broken", b"[1]", b"[" * 100_000, b'{"text": \xff}', b"{}", b'{"text": 7}'],
+    ids=["broken", "list", "deep", "latin-1", "none", "number"],
 )
 def test_a_bad_line_has_its_own_error_and_nothing_is_lost(tmp_path, line):
     good = b'{"text": "a", "n": 1.0e400}\n'
@@ -173,6 +173,43 @@ def test_a_header_that_does_not_fit_is_refused_in_a_line(tmp_path, data, names):
     with pytest.raises(BatchError) as error:
         list(source(tmp_path, data, "csv", **names))
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("value", ["1", "null", '"mine"', '{"text": "A"}'])
+def test_a_json_line_that_has_the_results_field_is_refused_and_not_overwritten(tmp_path, value):
+    given = source(tmp_path, '{"text": "a"}\n\n{"text": "a", "result": ' + value + "}\n")
+    with pytest.raises(BatchError, match="line 3 has a field 'result' already: give --into another name"):
+        list(given)
+    lines = written(Source(given.path, "jsonl", into="other"), "jsonl").splitlines()
+    assert json.loads(lines[1]) == {"text": "a", "result": json.loads(value), "other": {"text": "A", "tokens": 3}}
+
+
+def test_a_csv_column_of_the_results_name_goes_into_a_csv_and_is_not_overwritten_in_json(tmp_path):
+    given = source(tmp_path, "text,result\na,mine\n", "csv")
+    with pytest.raises(BatchError, match="column 'result' already: give --into another name"):
+        header("jsonl", given)
+    (row,) = csv.DictReader(io.StringIO(written(given, "csv"), newline=""))
+    assert (row["text"], row["result"], row["result.text"]) == ("a", "mine", "A")
+    other = source(tmp_path, "text,result\na,mine\n", "csv", into="other")
+    assert json.loads(written(other, "jsonl")) == {"text": "a", "result": "mine", "other": {"text": "A", "tokens": 3}}
+
+
+@pytest.mark.parametrize("format", rows.FORMATS)
+def test_a_result_does_not_take_the_place_of_a_line_that_is_no_row(tmp_path, format):
+    with pytest.raises(BatchError, match="give --into another name"):
+        source(tmp_path, "", format, into="input")
+
+
+@pytest.mark.parametrize(("format", "blank"), [("text", True), ("csv", False), ("jsonl", False)])
+def test_only_an_empty_line_of_plain_text_is_known_to_become_nothing(tmp_path, format, blank):
+    data = {"text": "a\n\n \t\nb\n", "csv": 'text\na\n""\n" "\nb\n', "jsonl": '{"text": ""}\n{"text": " "}\n'}[format]
+    given = source(tmp_path, data, format)
+    known = {row.text: row.known for row in given}
+    assert [text for text, answer in known.items() if answer] == (["", " \t"] if blank else [])
+    if blank:
+        (empty,) = [row for row in given if row.text == ""]
+        assert render("text", given, empty, known[""]) == b"\n"
+        assert "error" not in known[""]
 
 
 def test_json_lines_do_not_go_into_a_csv(tmp_path):

@@ -67,7 +67,8 @@ def answer(
         if piped and sys.stdin is None:
             raise BatchError("standard input is closed: give a file, or pipe the rows in")
         format = format or ("text" if piped else format_of(input))
-        source = Source(spool(sys.stdin.buffer, output) if piped else input, format, field, into)
+        path, name = (spool(sys.stdin.buffer, output), "standard input") if piped else (input, "")
+        source = Source(path, format, field, into, name)
         paced = request.draft_length == "auto"
         pipeline = load()
         batch = largest(pipeline, request.profile) if batch is None else batch
@@ -134,8 +135,13 @@ def answer(
         done = f"{job.journal.done:,} of {counted(job.total, 'row')} done"
         print(f"mtp-mlx: stopped with {done}: run the same command again to go on", file=sys.stderr)
         return STOPPED
-    if not quiet:
-        print(json.dumps(vars(summary)) if json_log else told(summary, output), file=sys.stderr)
+    if json_log and (summary.failed or not quiet):
+        print(json.dumps(vars(summary)), file=sys.stderr)
+    elif not quiet:
+        print(told(summary, output), file=sys.stderr)
+    elif summary.failed:
+        failed = f"{summary.failed:,} of {counted(summary.rows, 'row')} failed"
+        print(f"mtp-mlx: {failed}, the first one in {summary.failures[0]}", file=sys.stderr)
     return 1 if summary.failed else 0
 
 

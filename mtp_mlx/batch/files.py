@@ -74,6 +74,9 @@ def owned(output: Path, *, rank: int = 0) -> Iterator[None]:
             claim(output)
             yield
         finally:
+            if not ((folder / BEGUN).exists() or (folder / DONE).exists()):
+                for name in NEW:
+                    (folder / name).unlink(missing_ok=True)
             with suppress(OSError):
                 folder.rmdir()  # where nothing was begun
 
@@ -224,11 +227,11 @@ class Job:
             for number, row in self._left(range(self.total) if rows is None else rows):
                 if self.stopping():
                     return
-                if row.error is None:
+                if row.known is None:
                     checks[number] = _check(row)
                     yield number, row.text
                 else:
-                    record(number, _check(row), {"error": row.error})
+                    record(number, _check(row), row.known)
 
         for number, result in answer(texts()):
             record(number, checks.pop(number), result)

@@ -63,8 +63,8 @@ class Progress:
         if before == self._shape or len(self._shape) < 3:
             return
         batch, width, drafts = (self._shape[name] for name in ("batch", "width", "draft_length"))
-        shape = f"{counted(batch, 'text')} at once, {counted(width, 'row')} each in a pass"
-        self._note(f"{shape}, {drafts or 'none'} of them drafted")
+        passes = f"{counted(batch, 'text')} at once, {counted(width, 'row')} each in a pass"
+        self._note(f"{passes}, {drafts or 'none'} of them drafted")
 
     def speak(self) -> None:
         """Say how far it is, as a line."""

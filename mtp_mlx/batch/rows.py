@@ -17,7 +17,9 @@ from mtp_mlx.batch.streams import LONGEST, BatchError, check_again, lines, readi
 from mtp_mlx.jsonl import JsonlError, parse
 
 FORMATS = ("jsonl", "csv", "text")
+NOTHING = {"text": "", "tokens": 0, "rounds": 0, "accepted": 0, "additional_per_pass": 0.0, "finish": "end"}
 SUFFIXES = {".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv"}  # whatever else: plain text
+RAW = "input"  # the JSON field that holds, as a string, a line that is no row
 RESULT = ("text", "tokens", "rounds", "accepted", "additional_per_pass", "finish", "seconds", "error")
 
 
@@ -31,6 +33,7 @@ class Row:
         error: what is wrong with the row itself; None where nothing is.
         json: all of it as a JSON object: a JSON line as it stands, so that no field changes.
         cells: all of it as CSV cells; none where it is a JSON line.
+        blank: it is an empty line of plain text, such as stands between paragraphs.
     """
 
     line: int
@@ -38,6 +41,14 @@ class Row:
     error: str | None
     json: str
     cells: tuple[str, ...] = ()
+    blank: bool = False
+
+    @property
+    def known(self) -> Mapping[str, Any] | None:
+        """What is told of it without any work: its error, or an empty answer; None: it is to be worked on."""
+        if self.error is not None:
+            return {"error": self.error}
+        return NOTHING if self.blank else None
 
 
 @dataclass(frozen=True)
@@ -47,17 +58,25 @@ class Source:
     Attributes:
         field: the JSON field or CSV column that holds the text.
         into: the JSON field that the result goes to, and the first part of its CSV columns' names.
+        name: what messages call it; the path where it is left out.
+
+    Raises:
+        BatchError: the file can be read only once, or ``into`` is the name of something that is there; of a JSON line's
+            field when it is read.
     """
 
     path: Path
     format: str
     field: str = "text"
     into: str = "result"
+    name: str = ""
 
     def __post_init__(self) -> None:
         check_again(self.path)
         if self.field == self.into:
             raise BatchError(f"the result would take the place of the field {self.field!r}: give --into another name")
+        if self.into == RAW:
+            raise BatchError(f"{RAW!r} holds a line that is no row: give --into another name")
 
     def __iter__(self) -> Iterator[Row]:
         with reading(self.path) as file:
@@ -72,6 +91,10 @@ class Source:
                     elif self.format == "text" or body.strip():
                         yield read(number, body)
 
+    @property
+    def called(self) -> str:
+        return self.name or str(self.path)
+
     @cached_property
     def columns(self) -> tuple[str, ...]:
         """The names of the CSV columns that come in; plain text is one column.
@@ -84,13 +107,13 @@ class Source:
         with reading(self.path) as file:
             _, names, error, _ = next(_records(lines(file)), (1, [], "it is empty", ""))
         if error:
-            raise BatchError(f"{self.path} does not begin with the names of its columns ({error}): add them")
+            raise BatchError(f"{self.called} does not begin with the names of its columns ({error}): add them")
         if len({*names}) < len(names):
-            raise BatchError(f"{self.path} has two columns of one name: rename one")
+            raise BatchError(f"{self.called} has two columns of one name: rename one")
         if self.field not in names:
-            raise BatchError(f"{self.path} has no column {self.field!r}: give --field one of {', '.join(names)}")
+            raise BatchError(f"{self.called} has no column {self.field!r}: give --field one of {', '.join(names)}")
         if taken := [name for name in names if name.startswith(f"{self.into}.")]:
-            raise BatchError(f"{self.path} has a column {taken[0]!r} already: give --into another name")
+            raise BatchError(f"{self.called} has a column {taken[0]!r} already: give --into another name")
         return tuple(names)
 
     def digest(self) -> str:
@@ -107,8 +130,10 @@ class Source:
         except JsonlError as error:
             return self._bad(number, str(error), line.decode("utf-8", "backslashreplace"))
         raw = line.decode().strip()
-        if self.into in value:
-            return self._bad(number, f"the row has a field {self.into!r} already: give --into another name", raw)
+        if self.into in value:  # no error of the row's own: that would take its place
+            raise BatchError(
+                f"{self.called}, line {number} has a field {self.into!r} already: give --into another name"
+            )
         text = value.get(self.field)
         if not isinstance(text, str):
             return Row(number, "", f"the row has no {self.field!r} that is a string: mend it", raw)
@@ -116,7 +141,8 @@ class Source:
 
     def _plain(self, number: int, line: bytes) -> Row:
         text, error = _decode(line)
-        return Row(number, text, error, _dumps({self.field: text}), (text,))
+        blank = error is None and not text.strip()
+        return Row(number, text, error, _dumps({self.field: text}), (text,), blank)
 
     def _csv(self, records: Iterator[tuple[int, list[str], str | None, str]]) -> Iterator[Row]:
         columns = self.columns
@@ -133,7 +159,7 @@ class Source:
 
     def _bad(self, number: int, error: str, raw: str, cells: tuple[str, ...] = ()) -> Row:
         """A row that is not one: whatever is there is kept as a string."""
-        return Row(number, "", error, _dumps({"input": raw}), cells or (raw,))
+        return Row(number, "", error, _dumps({RAW: raw}), cells or (raw,))
 
 
 def format_of(path: Path) -> str:
@@ -148,6 +174,8 @@ def header(format: str, source: Source) -> bytes:
     Raises:
         BatchError: rows of this source do not go into this format.
     """
+    if format == "jsonl" and source.format == "csv" and source.into in source.columns:
+        raise BatchError(f"{source.called} has a column {source.into!r} already: give --into another name")
     if format != "csv":
         return b""
     if source.format == "jsonl":
