@@ -319,6 +319,21 @@ def test_eval_of_nothing_is_no_success(run, tmp_path):
     assert one_line(err)
 
 
+def test_ctrl_c_while_it_is_imported_is_a_line():
+    """The import of the command line is where the signal falls."""
+    code = """
+import runpy, signal, sys
+class Late:
+    def find_spec(self, name, path=None, target=None):
+        if name == "mtp_mlx.cli":
+            signal.raise_signal(signal.SIGINT)
+sys.meta_path.insert(0, Late())
+runpy.run_module("mtp_mlx", run_name="__main__")
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    assert (done.returncode, done.stderr) == (130, "mtp-mlx: stopped\n")
+
+
 def test_a_reader_that_has_enough_is_no_error(tiny):
     options = f"--backbone {tiny.path} --drafter plain --max-tokens 4 --json"
     command = f"{sys.executable} -m mtp_mlx run proofread hi {options} | true"

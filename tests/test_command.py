@@ -261,6 +261,14 @@ def test_the_first_interrupt_finishes_the_row_in_hand(tiny, tmp_path):
     assert not output.exists()
 
 
+def test_an_interrupt_before_any_row_is_in_hand_stops_at_once_and_leaves_nothing(run, tmp_path, source, monkeypatch):
+    monkeypatch.setattr("mtp_mlx.batch.command.measure", lambda *_, **__: signal.raise_signal(signal.SIGINT))
+    before = signal.getsignal(signal.SIGINT)
+    assert run(source, tmp_path / "out.jsonl", "--draft-length", "auto") == (130, "mtp-mlx: stopped\n")
+    assert signal.getsignal(signal.SIGINT) is before
+    assert {path.name for path in tmp_path.iterdir()} == {"in.jsonl"}
+
+
 SHIPPED = ["batch", "proofread", "--max-tokens", "6", "--width", "3", "--draft-length", "2", "--batch", "3"]
 
 

@@ -89,7 +89,9 @@ def answer(
             "mtp_mlx": __version__,
             **{name: getattr(source, name) for name in ("format", "field", "into")},
         }
-        with stopping_gently() as stop:
+        begun = Event()
+        # Of several processes none may go while another waits for it.
+        with stopping_gently(lambda: begun.is_set() or size > 1) as stop:
             job = Job(
                 source,
                 output,
@@ -100,6 +102,7 @@ def answer(
                 measure=lambda: measure(pipeline, request, batch=batch).to_json() if paced else {},
                 stopping=stop.is_set,
             )
+            begun.set()
             progress = Progress(job.total, done=job.journal.done, quiet=quiet or rank > 0, as_json=json_log)
             progress.tell(batch=batch)
 
@@ -183,11 +186,13 @@ def told(summary: Summary, output: Path) -> str:
 
 
 @contextmanager
-def stopping_gently() -> Iterator[Event]:
-    """An event that the first Ctrl-C sets; the second one stops at once."""
+def stopping_gently(begun: Callable[[], bool]) -> Iterator[Event]:
+    """An event that the first Ctrl-C sets; the second one stops at once, as any does where nothing is ``begun`` yet."""
     stop = Event()
 
     def handle(number: int, frame: Any) -> None:
+        if not begun():
+            raise KeyboardInterrupt
         stop.set()
         signal.signal(signal.SIGINT, signal.default_int_handler)
         print("mtp-mlx: finishing the rows in hand (Ctrl-C again: at once)", file=sys.stderr)
