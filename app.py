@@ -1,6 +1,9 @@
 """Open the page: ``uv run app.py [--host HOST] [--port PORT]``."""
 
-from mtp_mlx.ui.serve import main
+from contextlib import suppress
 
 if __name__ == "__main__":
-    main()
+    with suppress(KeyboardInterrupt):  # while it is imported, too
+        from mtp_mlx.ui.serve import main
+
+        main()
