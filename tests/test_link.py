@@ -20,6 +20,7 @@ from mtp_mlx.ui import page as pages
 pytestmark = needs_browser
 __all__ = ["losing", "script", "stage", "theatre"]  # fixtures
 LOST = "The server does not answer."
+AGAIN = "a run that was lost has to be started again"
 ENDED = "that run is over. Your text is still here"
 
 
@@ -70,7 +71,7 @@ def test_a_server_that_is_restarted_during_a_run_is_missed_and_found_again(
     tab.run("my own text", until=("running",))
     line.cut()
     expect(status(tab)).to_contain_text(LOST)
-    assert LOST in tab.part("live")
+    assert LOST in tab.part("live") and AGAIN in tab.part("status")
     for button in ("#run", "#stop", "#race"):
         expect(tab.page.locator(button)).to_be_disabled()
     line.mend(another)

@@ -37,6 +37,24 @@ def test_the_verdict_is_the_measurement(stage: Callable[..., Tab], script: Scrip
         assert sentence in tab.part("verdict")
 
 
+@pytest.mark.parametrize("language", ["English", "한국어"])
+def test_plain_decode_against_itself_is_neither_faster_nor_slower(
+    stage: Callable[..., Tab], script: Script, language: str
+):
+    tab = stage()
+    tab.choose("None (plain)")
+    tab.choose(language)
+    said = {
+        "English": "the same work: that the second was 1.00 times as fast is noise",
+        "한국어": "1.00배인 것은 측정의 흔들림",
+    }
+    tab.page.locator("#text textarea").fill("abcd")
+    tab.page.click("#race")
+    tab.wait("done")
+    expect(tab.page.locator("[data-part=verdict]")).to_contain_text(said[language])
+    assert "slower" not in tab.part("verdict") and "느립니다" not in tab.part("verdict")
+
+
 def test_both_run_on_one_clock(stage: Callable[..., Tab]):
     """Plain decode writes a token each tenth of a second; the other two and a correction at 0.11, the last at 0.21."""
     tab = stage()

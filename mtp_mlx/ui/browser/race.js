@@ -64,7 +64,7 @@ function tickRace(now) {
   if (race.playing) requestAnimationFrame(tickRace);
 }
 
-// Equal or not is said of the ids, and slower as plainly as faster.
+// Equal or not is said of the ids, and slower as plainly as faster; two that did the same are neither.
 function verdict(plain, other) {
   const ids = plain.trace.token_ids;
   const theirs = other.trace.token_ids;
@@ -72,9 +72,11 @@ function verdict(plain, other) {
   const first = differs >= 0 ? differs : ids.length === theirs.length ? -1 : ids.length;
   const [before, after] = [plain.seconds.at(-1), other.seconds.at(-1)];
   const same = first < 0 ? words.sameIds(ids.length) : words.otherText(first + 1);
+  const times = (before / after).toFixed(2);
+  if (!other.sumsOf(other.rounds.length).drafted) return `${same} ${words.noise(times)}`;
   return `${same} ${words.faster({
     drafter: words.lane[other.trace.drafter],
-    times: (before / after).toFixed(2),
+    times,
     slower: after > before,
     passes: other.passes(other.rounds.length),
     before: plain.passes(plain.rounds.length),

@@ -39,6 +39,8 @@ const WORDS = {
     otherText: (place) => `The texts differ from token ${place} on: something is wrong, see mtp-mlx doctor.`,
     faster: ({ drafter, times, slower, passes, before }) =>
       `${drafter}: ${passes} passes instead of ${before}, and ${times} times as fast${slower ? ": slower, here and now" : ""}.`,
+    noise: (times) =>
+      `Nothing was guessed in either, so both did the same work: that the second was ${times} times as fast is noise of the measurement.`,
     measuring: (lane, line) => `Race, ${lane} of 2. ${line}`,
     recorded: "Recorded runs",
     openRecorded: "Watch",
@@ -151,7 +153,7 @@ const WORDS = {
     status: {
       idle: "Ready. Choose an example or write a text, then press Run.",
       ended: "The page was loaded anew while a run went on, and that run is over. Your text is still here: press Run to start again.",
-      lost: "The server does not answer. Your text stays here, and this page goes on by itself when the server is back.",
+      lost: "The server does not answer. Your text stays here, and this page finds the server by itself when it is back; a run that was lost has to be started again.",
       starting: "Starting…",
       queued: ({ place }) => (place === 1 ? "Waiting: one run is ahead of yours." : `Waiting: ${place} runs are ahead of yours.`),
       loading: ({ stage, megabytes }) => `Loading the model, once: ${stage}${megabytes}…`,

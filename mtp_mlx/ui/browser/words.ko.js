@@ -37,6 +37,8 @@ WORDS.ko = {
   otherText: (place) => `두 글이 ${place}번째 토큰부터 다릅니다. 무언가 잘못되었으니 mtp-mlx doctor를 실행해 보세요.`,
   faster: ({ drafter, times, slower, passes, before }) =>
     `${drafter}: ${before}패스 대신 ${passes}패스, 속도는 ${times}배${slower ? "로 지금 여기서는 더 느립니다" : "입니다"}.`,
+  noise: (times) =>
+    `어느 쪽에서도 추측이 없어 둘은 같은 일을 했습니다. 두 번째의 속도가 ${times}배인 것은 측정의 흔들림입니다.`,
   measuring: (lane, line) => `경주, 2번 중 ${lane}번째. ${line}`,
   recorded: "녹화된 실행",
   openRecorded: "보기",
@@ -144,7 +146,7 @@ WORDS.ko = {
   status: {
     idle: "준비되었습니다. 예시를 고르거나 글을 쓴 뒤 실행을 누르세요.",
     ended: "실행하는 동안 페이지를 다시 불러와서 그 실행은 끝났습니다. 쓴 글은 그대로 있으니 실행을 누르면 다시 시작합니다.",
-    lost: "서버가 답하지 않습니다. 쓴 글은 그대로 있고, 서버가 돌아오면 이 페이지가 스스로 이어 갑니다.",
+    lost: "서버가 답하지 않습니다. 쓴 글은 그대로 있고, 서버가 돌아오면 이 페이지가 스스로 찾습니다. 끊긴 실행은 다시 시작해야 합니다.",
     starting: "시작하는 중…",
     queued: ({ place }) => `기다리는 중: 앞에 실행 ${place}개가 있습니다.`,
     loading: ({ stage, megabytes }) => `모델을 처음 한 번 불러옵니다: ${stage}${megabytes}…`,
