@@ -29,7 +29,7 @@ def test_every_command_of_the_command_line_is_explained():
 
 
 def test_every_option_that_is_named_exists():
-    known = {"--host", "--port", "-m"}  # app.py's, pytest's
+    known = {"--host", "--port", "-m", "--depth"}  # app.py's, pytest's, git's
     for command in next(a.choices for a in parser()._actions if a.choices).values():
         known |= set(command._option_string_actions)
     named = {option for code in CODE for option in re.findall(r"(?<!\S)--?[a-z][a-z-]*", code)}
