@@ -29,7 +29,8 @@ class Request:
         fixed: the same without that bug.
 
     Raises:
-        ValueError: no such task, drafter or fault, or numbers that make no sense together.
+        ValueError: no such task, drafter or fault, no string where one should be, or numbers that make no sense
+            together.
     """
 
     task: str
@@ -44,6 +45,9 @@ class Request:
     fixed: bool = False
 
     def __post_init__(self) -> None:
+        for name in ("task", "text", "drafter", "profile"):
+            if not isinstance(value := getattr(self, name), str):
+                raise ValueError(f"{name} is no text but {type(value).__name__}: give a string")
         if self.task not in TASKS:
             raise ValueError(f"no task is called {self.task!r}: choose {' or '.join(TASKS)}")
         if self.drafter not in DRAFTERS:

@@ -95,11 +95,24 @@ def test_stats_are_the_numbers_of_that_run(client: Client, script: Script):
 
 @pytest.mark.parametrize(
     ("options", "line"),
-    [({"drafter": "oracle"}, "oracle"), ({"draft_length": 8}, "give 0 to 7"), ({"max_tokens": 0}, "at least 1")],
+    [
+        ({"drafter": "oracle"}, "oracle"),
+        ({"draft_length": 8}, "give 0 to 7"),
+        ({"draft_length": [4]}, "give a whole number"),
+        ({"max_tokens": 0}, "at least 1"),
+        ({"max_tokens": "many"}, "give a whole number"),
+        ({"text": ["a"]}, "text is no text but list: give a string"),
+        ({"text": None}, "text is no text but NoneType: give a string"),
+        ({"task": ["a"]}, "task is no text but list: give a string"),
+        ({"task": {"a": 1}}, "task is no text but dict: give a string"),
+        ({"drafter": ["mtp"]}, "drafter is no text but list: give a string"),
+        ({"profile": ["a"]}, "profile is no text but list: give a string"),
+        ({"profile": 8}, "profile is no text but int: give a string"),
+    ],
 )
 def test_what_makes_no_sense_is_told_in_a_line(client: Client, script: Script, options: dict, line: str):
     with pytest.raises(AppError, match=line) as caught:
-        client.predict("abcd", api_name="/run", **options)
+        client.predict(api_name="/run", **{"text": "abcd"} | options)
     assert "\n" not in str(caught.value)
 
 

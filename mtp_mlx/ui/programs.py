@@ -29,7 +29,10 @@ def add_endpoints(engine: Engine) -> None:
         profile: str = "none",
         inspect: bool = False,
     ) -> Iterator[dict[str, Any]]:
-        """Run a task on a text and return its whole trace, what `mtp-mlx run --json` prints.
+        """Run a task on a text and return its whole trace, in the form that `mtp-mlx run --json` prints.
+
+        By default 4 tokens are guessed for each pass, where that command measures how many pay, and what stands behind
+        each token is left out, which that command always prints: `inspect=True` adds it.
 
         Args:
             text: the message to correct, or the notifications to summarize, one a line.
