@@ -109,12 +109,21 @@ def parser() -> argparse.ArgumentParser:
 
     train = commands.add_parser("train", help="train an MTP head on a frozen backbone")
     train.add_argument(
-        "--data", type=Path, required=True, metavar="DIR", help=".jsonl (`text`, `task`, `id`); .txt, a message a line"
+        "--data",
+        type=Path,
+        required=True,
+        metavar="DIR",
+        help=".jsonl (`text`, `task`, `id`) or .txt, a message a line",
     )
     train.add_argument("--run", type=Path, required=True, metavar="DIR", help="texts, features, checkpoints; resumes")
     train.add_argument("--output", type=Path, required=True, metavar="DIR", help="where the trained head goes")
     train.add_argument("--backbone", type=Path, default=weights.BACKBONE, metavar="DIR")
-    train.add_argument("--per-task", type=_positive, metavar="N", help="at most N texts of each task")
+    train.add_argument(
+        "--per-task",
+        type=_positive,
+        metavar="N",
+        help="at most N texts of each task, and N requests of its own (default: all texts, and as many requests)",
+    )
     train.add_argument("--drafter", choices=("mtp", "standalone"), default="mtp", help="what to train (mtp: a head)")
     train.add_argument("--from-head", type=Path, metavar="DIR", help="go on from a trained head")
     for knob in fields(Recipe):

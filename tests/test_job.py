@@ -11,13 +11,10 @@ from lessons import RECIPE, ROOT, rows
 from mtp_mlx.head import load_head
 from mtp_mlx.standalone import load_standalone
 from mtp_mlx.tasks import TASKS
+from mtp_mlx.training import job
 from mtp_mlx.training.acceptance import Acceptance
-from mtp_mlx.training.job import train, written
-from mtp_mlx.training.texts import (
-    DataError,
-    Example,
-    is_held_back,
-)
+from mtp_mlx.training.job import LEAST, prepare, train, written
+from mtp_mlx.training.texts import DataError, Example, choose, is_held_back, read_examples
 from mtp_mlx.training.topics import requests
 
 
@@ -35,6 +32,66 @@ def test_what_is_made_of_a_held_back_topic_is_held_back(tiny, data, tmp_path):
     made = list(written(path, data, tiny))
     assert {row["document"] for row in made if is_held_back(row)} == {row["document"] for row in unseen[:9]}
     assert {row["document"] for row in made if not is_held_back(row)} == {row["document"] for row in seen[:9]}
+
+
+@pytest.mark.parametrize(
+    ("count", "per_task", "asked", "said"),
+    [
+        (24, None, LEAST, "up to 24 prompts made of {data}, and up to 200 of its own"),
+        (300, None, 300, "up to 300 prompts made of {data}, and up to 1,200 of its own"),
+        (7000, None, 6552, "up to 7,000 prompts made of {data}, and up to 26,208 of its own"),
+        (24, 3, 3, "up to 6 prompts made of {data}, and up to 12 of its own"),
+        (24, 200, 200, "up to 24 prompts made of {data}, and up to 800 of its own"),
+    ],
+)
+def test_it_asks_itself_about_as_much_as_there_are_texts_and_says_so(
+    tmp_path, monkeypatch, capsys, count, per_task, asked, said
+):
+    data, calls = tmp_path / "data", []
+    data.mkdir()
+    mine = [{"id": f"{i}", "task": ("proofread", "summarize")[i % 2], "text": f"text {i}"} for i in range(count)]
+    (data / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in mine), encoding="utf-8")
+    monkeypatch.setattr(job, "generate", lambda model, rows, path, **_: calls.append([row["task"] for row in rows]))
+    monkeypatch.setattr(job, "written", lambda *_: [])
+    prepare(data, tmp_path / "run", None, per_task=per_task)
+    assert calls[:2] == [["write"] * asked] * 2
+    assert len(calls[2]) == min(count, count if per_task is None else 2 * per_task)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert said.format(data=data) in line and "--per-task N" in line
+
+
+def test_the_fewest_requests_have_topics_that_are_held_back():
+    assert sum(map(is_held_back, choose(requests(), per_task=LEAST))) == 6
+
+
+def test_messages_a_line_are_enough(tiny, tmp_path):
+    (tmp_path / "data").mkdir()
+    lines = [f"The {word} sat on a mat, and the dog ran home." for word in ("cat", "bat", "rat", "hen")]
+    (tmp_path / "data" / "mine.txt").write_text("\n".join([*lines, "short", ""]), encoding="utf-8")
+    recipe = replace(RECIPE, draft_vocab=256, epochs=1, anchors=256)
+    train(tmp_path / "data", tmp_path / "run", tmp_path / "head", backbone=tiny.path, recipe=recipe, per_task=4)
+    assert load_head(tmp_path / "head", tiny).config.backbone == tiny.fingerprint
+    ids = {example.id for example in read_examples(tmp_path / "run" / "texts.jsonl")}
+    mine = {f"typos-mine-{i}" for i in range(4)}  # of what the model wrote there are texts to proofread, too
+    assert mine & ids and {id for id in ids if id.startswith("typos")} <= mine
+
+
+@pytest.mark.parametrize("files", [{}, {"a.txt": "short\n\n"}, {"a.jsonl": '{"task": "other", "text": "a text"}\n'}])
+def test_a_refusal_says_what_to_give_and_leaves_no_folder(tiny, tmp_path, files):
+    data, options = tmp_path / "data", {"backbone": tiny.path, "recipe": RECIPE, "per_task": None}
+    data.mkdir()
+    for name, text in files.items():
+        (data / name).write_text(text, encoding="utf-8")
+    with pytest.raises(
+        DataError, match=r"\.jsonl files .* or \.txt files \(a message a line, 8 to 400 char"
+    ) as refused:
+        train(data, tmp_path / "run", tmp_path / "new" / "head", **options)
+    assert "\n" not in str(refused.value)
+    assert [path.name for path in tmp_path.iterdir()] == ["data"]
+    (tmp_path / "mine").mkdir()
+    with pytest.raises(DataError):
+        train(data, tmp_path / "run", tmp_path / "mine", **options)
+    assert (tmp_path / "mine").is_dir()  # it was there before
 
 
 def test_the_whole_command_makes_a_head_that_loads(tiny, data, tmp_path):

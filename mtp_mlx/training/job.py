@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -15,11 +17,13 @@ from mtp_mlx.drafters.lookup import measure
 from mtp_mlx.head import load_head, save_head
 from mtp_mlx.standalone import load_standalone, save_standalone
 from mtp_mlx.tasks import TASKS
+from mtp_mlx.terminal import counted
 from mtp_mlx.training.acceptance import describe
 from mtp_mlx.training.features import extract, held_back_features, read_features
 from mtp_mlx.training.next_token import StandaloneStudent
 from mtp_mlx.training.recipe import Recipe
 from mtp_mlx.training.texts import (
+    FILES,
     DataError,
     Example,
     choose,
@@ -34,6 +38,8 @@ from mtp_mlx.training.trainer import Student, Trainer
 from mtp_mlx.training.typos import read_misspellings
 from mtp_mlx.training.unroll import HeadStudent
 from mtp_mlx.training.variety import from_written, vary
+
+LEAST = 50  # requests to write, with topics among them that are held back
 
 
 def train(
@@ -52,7 +58,7 @@ def train(
     Args:
         data: a folder of .jsonl, .txt and .tsv files; see ``texts.read_rows`` and ``variety.vary``.
         run: everything between: texts.jsonl, features/, checkpoint.safetensors, training.png; kept for the next run.
-            Its held-back-TASK.jsonl are for ``mtp-mlx eval``: texts of documents that no training step sees.
+            Its held-back-TASK.jsonl are for ``mtp-mlx eval``: texts of .jsonl documents that no training step sees.
         output: the folder of what is trained, written at the end, with the log. What is there already stays if it is
             better on the held-back documents; the new one then goes to ``run``/trained, as does one that the recipe
             leaves incomplete.
@@ -75,30 +81,43 @@ def train(
     for layers in (recipe.kv_layers, recipe.standalone_layers if drafter == "standalone" else (0,)):
         if not layers or not all(0 <= layer < len(model.model.layers) for layer in layers):
             raise DataError(f"there is no layer in {layers}, or one too many: the model has {len(model.model.layers)}")
-    output.mkdir(parents=True, exist_ok=True)  # now, not after hours, if it cannot be
-    previous = _previous(output, model, replace(recipe, without="nothing"), drafter)
-    world = mx.distributed.init()  # of one process, where mlx.launch did not start more
-    if world.rank() == 0:
-        prepare(data, run, model, per_task=per_task)
-        texts = list(read_examples(run / "texts.jsonl"))
-        extract(model, texts, run / "features", kv_layers=recipe.kv_layers, prompts=recipe.prompt_weight > 0)
-    mx.eval(mx.distributed.all_sum(mx.array(1), group=world))  # the others wait for the features
-    examples = read_features(run / "features", held_back=False)
-    held_back = held_back_features(run / "features")
-    if drafter == "standalone":
-        student, folder = StandaloneStudent(model, recipe, examples), run / "standalone"
-    else:
-        student, folder = HeadStudent(model, recipe, examples, start=start), run
-    log = Trainer(student, examples, folder).run(held_back=held_back)
-    if world.rank() == 0:
-        texts = list(read_examples(run / "texts.jsonl"))
-        score = None if previous is None else _score(previous, model, texts, run)
-        better = recipe.without == "nothing" and (score is None or log[-1]["accepted"] > score)
-        _write(student, place := output if better else folder / "trained", texts, log)
-        print(describe(log[-1]))
-        before = "" if score is None else f"before: {score:.2f}, {'replaced' if better else 'kept'}; "
-        print(f"{before}the new one is in {place}")
+    with made(output):  # now, not after hours, if it cannot be
+        previous = _previous(output, model, replace(recipe, without="nothing"), drafter)
+        world = mx.distributed.init()  # of one process, where mlx.launch did not start more
+        if world.rank() == 0:
+            prepare(data, run, model, per_task=per_task)
+            texts = list(read_examples(run / "texts.jsonl"))
+            extract(model, texts, run / "features", kv_layers=recipe.kv_layers, prompts=recipe.prompt_weight > 0)
+        mx.eval(mx.distributed.all_sum(mx.array(1), group=world))  # the others wait for the features
+        examples = read_features(run / "features", held_back=False)
+        held_back = held_back_features(run / "features")
+        if drafter == "standalone":
+            student, folder = StandaloneStudent(model, recipe, examples), run / "standalone"
+        else:
+            student, folder = HeadStudent(model, recipe, examples, start=start), run
+        log = Trainer(student, examples, folder).run(held_back=held_back)
+        if world.rank() == 0:
+            texts = list(read_examples(run / "texts.jsonl"))
+            score = None if previous is None else _score(previous, model, texts, run)
+            better = recipe.without == "nothing" and (score is None or log[-1]["accepted"] > score)
+            _write(student, place := output if better else folder / "trained", texts, log)
+            print(describe(log[-1]))
+            before = "" if score is None else f"before: {score:.2f}, {'replaced' if better else 'kept'}; "
+            print(f"{before}the new one is in {place}")
     return log
+
+
+@contextmanager
+def made(folder: Path) -> Iterator[None]:
+    """Make a folder, and remove what was made if nothing is in it in the end: after a refusal, say."""
+    new = [path for path in (folder, *folder.parents) if not path.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        yield
+    finally:
+        with suppress(OSError):  # something is in it
+            for path in new:
+                path.rmdir()
 
 
 def _previous(output: Path, model: Backbone, recipe: Recipe, drafter: str) -> Student | None:
@@ -141,16 +160,33 @@ def copy_chance(texts: Iterable[Example], *, most: int = 600) -> tuple[float, ..
 
 
 def prepare(data: Path, run: Path, model: Backbone, *, per_task: int | None) -> None:
-    """The backbone's answers to prompts of many kinds: ``data``'s own, varied, and ones about what it wrote itself."""
+    """The backbone's answers to prompts of many kinds: ``data``'s own, varied, and ones about what it wrote itself.
+
+    It is asked to write about as many topics as ``data`` makes prompts, ``LEAST`` at least, or ``per_task``: a handful
+    of messages does not wait for thousands.
+
+    Raises:
+        DataError: nothing to train on.
+    """
     texts = run / "texts.jsonl"
     own = read_rows(data)
+    unseen = [row["text"] for row in own if is_held_back(row)]
+    varied = list(vary(own, data, held_back=unseen))
+    if not varied:
+        raise DataError(f"nothing to train on in {data}: give a folder with {FILES}")
     write_held_back(own, run)
-    asked = choose(requests(), per_task=per_task)
+    asked = choose(requests(), per_task=max(LEAST, len(varied)) if per_task is None else per_task)
+    print(told(data, len(choose(varied, per_task=per_task)), len(asked)), file=sys.stderr, flush=True)
     generate(model, asked, texts)
     generate(model, asked, run / "written.jsonl", temperature=1.0)
-    unseen = [row["text"] for row in own if is_held_back(row)]
-    rows = [*vary(own, data, held_back=unseen), *written(run / "written.jsonl", data, model)]
+    rows = [*varied, *written(run / "written.jsonl", data, model)]
     generate(model, choose(rows, per_task=per_task), texts)
+
+
+def told(data: Path, theirs: int, asked: int) -> str:
+    """How much is answered, in a line: ``asked`` requests twice, and the texts of one time as prompts of two tasks."""
+    both = f"up to {counted(theirs, 'prompt')} made of {data}, and up to {4 * asked:,} of its own"
+    return f"mtp-mlx: the model answers {both}, before training begins (--per-task N limits both)"
 
 
 def written(path: Path, data: Path, model: Backbone) -> Iterator[dict[str, Any]]:

@@ -21,11 +21,16 @@ from mtp_mlx.backbone import Backbone
 from mtp_mlx.jsonl import read_jsonl
 from mtp_mlx.prompt import TextError, encode
 from mtp_mlx.tasks import TASKS, Task
+from mtp_mlx.training.variety import MESSAGE
 from mtp_mlx.training.wordings import WORDINGS
 
 BATCH = 64
 WINDOW = 512
 JOIN = 16  # prompts that join the batch together: each join and its prefill copies the whole batch's KV cache
+FILES = (
+    f".jsonl files (objects with `text` and a `task`, {' or '.join(TASKS)}) or .txt files (a message a line, "
+    f"{MESSAGE[0]} to {MESSAGE[1]} characters)"
+)
 HELD_BACK = 0.06  # the share of source documents that training never sees
 
 
@@ -53,11 +58,11 @@ def read_rows(folder: Path, *, tasks: Iterable[str] = tuple(TASKS)) -> list[dict
     """The rows of every ``*.jsonl`` of ``folder`` that have a ``text`` and one of the ``tasks``, without doubles.
 
     Raises:
-        DataError: no such folder, or no row to use.
+        DataError: no such folder.
         JsonlError: a file or a line of one cannot be read.
     """
     if not folder.is_dir():
-        raise DataError(f"no folder at {folder}: give one with .jsonl files (objects with `text` and `task`)")
+        raise DataError(f"no folder at {folder}: give one with {FILES}")
     rows: dict[tuple[str, str], dict[str, Any]] = {}
     for path in sorted(folder.glob("*.jsonl")):
         for number, row in read_jsonl(path):
@@ -65,8 +70,6 @@ def read_rows(folder: Path, *, tasks: Iterable[str] = tuple(TASKS)) -> list[dict
                 row["id"] = str(row.get("id", f"{path.stem}-{number}"))
                 row.setdefault("kind", path.stem)
                 rows.setdefault((row["task"], row["text"]), row)
-    if not rows:
-        raise DataError(f"no row with `text` and a `task` of {', '.join(tasks)} in the .jsonl files of {folder}")
     return list(rows.values())
 
 

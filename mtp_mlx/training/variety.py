@@ -38,15 +38,19 @@ AUTOMATIC = (
     "Photos: {} new memories from last summer",
     "School: No classes on Friday the {}th",
 )
+MESSAGE = (8, 400)  # characters: what is shorter or longer is no message
 STACKS_A_LINE = 0.35  # how many stacks of notifications are made of a line of messages
 OTHER_WORDING = 0.35  # the share of prompts that ask in another way than the product does
 
 
 def read_messages(folder: Path) -> dict[str, list[str]]:
-    """The lines of each .txt file of a folder, by file name without ending."""
+    """The lines of each .txt file of a folder that are messages, by file name without ending."""
     files = sorted(folder.glob("*.txt"))
     lines = {path.stem: path.read_text(encoding="utf-8", errors="replace").split("\n") for path in files}
-    return {name: [line.strip() for line in found if 8 <= len(line.strip()) <= 400] for name, found in lines.items()}
+    least, most = MESSAGE
+    return {
+        name: [line.strip() for line in found if least <= len(line.strip()) <= most] for name, found in lines.items()
+    }
 
 
 def vary(rows: Iterable[Mapping[str, Any]], folder: Path, *, held_back: Iterable[str]) -> Iterator[dict[str, Any]]:
