@@ -14,7 +14,7 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import save_file
 
-from mtp_mlx.weights import SUMS, WeightsError, sha256, write_sums
+from mtp_mlx.weights import SUMS, WeightsError, making, sha256, write_sums
 
 # All that a converted folder holds; with any other file in it, a folder is somebody's and is left alone.
 FILES = frozenset(
@@ -58,8 +58,7 @@ def convert(source: Path, folder: Path) -> None:
     if folder.exists() and (foreign := sorted({path.name for path in folder.iterdir()} - FILES)):
         raise WeightsError(f"{folder} holds something else ({foreign[0]}): give an empty or new folder")
     folder = folder.resolve()
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
+    with making(folder.parent), tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
         gguf, licence = _open(source, Path(scratch))
         made = Path(scratch) / "made"
         made.mkdir()

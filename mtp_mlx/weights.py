@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 WEIGHTS = Path(__file__).resolve().parent.parent / "weights"
@@ -34,6 +35,19 @@ def sha256(path: Path, *, read: Callable[[int], None] = lambda size: None) -> st
             digest.update(block)
             read(len(block))
     return digest.hexdigest()
+
+
+@contextmanager
+def making(folder: Path) -> Iterator[None]:
+    """Make a folder, and remove what was made if nothing is in it in the end: after a refusal, say."""
+    new = [path for path in (folder, *folder.parents) if not path.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        yield
+    finally:
+        with suppress(OSError):  # something is in it
+            for path in new:
+                path.rmdir()
 
 
 def write_sums(folder: Path) -> None:

@@ -361,8 +361,9 @@ def test_a_file_to_write_is_no_folder(run, tmp_path):
 
 def test_convert_refuses_what_is_no_gguf(tmp_path, capfd):
     (tmp_path / "x.gguf").write_bytes(b"nothing")
-    assert main(["convert", str(tmp_path / "x.gguf"), str(tmp_path / "out")]) == 1
+    assert main(["convert", str(tmp_path / "x.gguf"), str(tmp_path / "new" / "out")]) == 1
     assert one_line(capfd.readouterr().err)
+    assert {path.name for path in tmp_path.iterdir()} == {"x.gguf"}  # no folder for nothing
 
 
 def test_doctor_is_well_on_the_shipped_weights(capfd):

@@ -12,7 +12,19 @@ import pytest
 
 from mtp_mlx import weights
 from mtp_mlx.backbone import load_backbone
-from mtp_mlx.weights import BACKBONE, HEAD, SUMS, WEIGHTS, WeightsError, fingerprint, memory, sha256, verify, write_sums
+from mtp_mlx.weights import (
+    BACKBONE,
+    HEAD,
+    SUMS,
+    WEIGHTS,
+    WeightsError,
+    fingerprint,
+    making,
+    memory,
+    sha256,
+    verify,
+    write_sums,
+)
 
 FILES = {"config.json": b"{}\n", "model.safetensors": bytes(range(256)) * 20, "tokenizer.json": b'{"a": 1}\n'}
 SHIPPED = sorted(p for p in WEIGHTS.rglob("*") if p.is_file())
@@ -194,3 +206,19 @@ def test_sizes_that_config_does_not_tell(tmp_path):
     mx.save_safetensors(str(tmp_path / "model.safetensors"), packed)
     with pytest.raises(WeightsError, match="group_size"):
         memory(tmp_path, dense=True)
+
+
+def test_a_folder_that_was_made_for_nothing_is_removed_and_any_other_stays(tmp_path: Path):
+    old, new = tmp_path / "old", tmp_path / "old" / "new" / "deep"
+    old.mkdir()
+    with pytest.raises(WeightsError), making(new):
+        assert new.is_dir()
+        raise WeightsError("refused")
+    assert old.is_dir() and not any(old.iterdir())
+    with pytest.raises(WeightsError), making(new):
+        (new.parent / "kept").touch()
+        raise WeightsError("refused")
+    assert [path.name for path in new.parent.iterdir()] == ["kept"]
+    with making(new):
+        (new / "kept").touch()
+    assert (new / "kept").exists()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -38,6 +37,7 @@ from mtp_mlx.training.trainer import Student, Trainer
 from mtp_mlx.training.typos import read_misspellings
 from mtp_mlx.training.unroll import HeadStudent
 from mtp_mlx.training.variety import from_written, vary
+from mtp_mlx.weights import making
 
 LEAST = 50  # requests to write, with topics among them that are held back
 
@@ -81,7 +81,7 @@ def train(
     for layers in (recipe.kv_layers, recipe.standalone_layers if drafter == "standalone" else (0,)):
         if not layers or not all(0 <= layer < len(model.model.layers) for layer in layers):
             raise DataError(f"there is no layer in {layers}, or one too many: the model has {len(model.model.layers)}")
-    with made(output):  # now, not after hours, if it cannot be
+    with making(output):  # now, not after hours, if it cannot be
         previous = _previous(output, model, replace(recipe, without="nothing"), drafter)
         world = mx.distributed.init()  # of one process, where mlx.launch did not start more
         if world.rank() == 0:
@@ -105,19 +105,6 @@ def train(
             before = "" if score is None else f"before: {score:.2f}, {'replaced' if better else 'kept'}; "
             print(f"{before}the new one is in {place}")
     return log
-
-
-@contextmanager
-def made(folder: Path) -> Iterator[None]:
-    """Make a folder, and remove what was made if nothing is in it in the end: after a refusal, say."""
-    new = [path for path in (folder, *folder.parents) if not path.exists()]
-    folder.mkdir(parents=True, exist_ok=True)
-    try:
-        yield
-    finally:
-        with suppress(OSError):  # something is in it
-            for path in new:
-                path.rmdir()
 
 
 def _previous(output: Path, model: Backbone, recipe: Recipe, drafter: str) -> Student | None:
