@@ -37,10 +37,11 @@ def test_the_verdict_is_the_measurement(stage: Callable[..., Tab], script: Scrip
         assert sentence in tab.part("verdict")
 
 
-@pytest.mark.parametrize("language", ["English", "한국어"])
+@pytest.mark.parametrize(("language", "seconds"), [("English", 0.1), ("한국어", 0.1), ("English", 0.0)])
 def test_plain_decode_against_itself_is_neither_faster_nor_slower(
-    stage: Callable[..., Tab], script: Script, language: str
+    stage: Callable[..., Tab], script: Script, language: str, seconds: float
 ):
+    script.plain_seconds = seconds
     tab = stage()
     tab.choose("None (plain)")
     tab.choose(language)
