@@ -21,7 +21,7 @@ from mtp_mlx import cpu
 from mtp_mlx.compiled import Compiled
 from mtp_mlx.cpu import products
 from mtp_mlx.kv import KV, TracedKV
-from mtp_mlx.weights import Report, WeightsError, fingerprint, unheard, verify
+from mtp_mlx.weights import Report, WeightsError, fingerprint, refuse_drafter, unheard, verify
 
 PREFILL_CHUNK = 256
 REDOWNLOAD = "get the folder again (git checkout, or mtp-mlx convert)"
@@ -226,6 +226,7 @@ def load_backbone(path: Path, *, row_by_row: bool = False, report: Report = unhe
         WeightsError: the folder is missing, damaged, or not a model that mlx-lm loads.
     """
     verify(path, cure=REDOWNLOAD, report=report)
+    refuse_drafter(path)
     report("read", 0, 0)
     try:
         model, tokenizer = load(str(path))[:2]

@@ -12,14 +12,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import mlx.core as mx
 import numpy as np
 
-from mtp_mlx.weights import WeightsError, verify, write_sums
+from mtp_mlx.weights import KINDS, WeightsError, verify, write_sums
 
 if TYPE_CHECKING:
     from mtp_mlx.backbone import Backbone
 
 Config = TypeVar("Config")
-# What a folder of a model_type holds, and the option that takes it.
-KINDS = {"mtp-head": ("an MTP head", "--head"), "standalone-drafter": ("a standalone drafter", "--standalone")}
 
 
 def save(folder: Path, *, model_type: str, config: Any, arrays: Mapping[str, mx.array]) -> None:

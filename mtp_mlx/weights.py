@@ -23,6 +23,10 @@ def unheard(stage: str, done: int = 0, of: int = 0) -> None:
     """A report to nobody."""
 
 
+# What a folder of a model_type holds, and the option that takes it.
+KINDS = {"mtp-head": ("an MTP head", "--head"), "standalone-drafter": ("a standalone drafter", "--standalone")}
+
+
 class WeightsError(ValueError):
     """Weights are missing, damaged or do not fit; the message says what to do."""
 
@@ -54,6 +58,16 @@ def write_sums(folder: Path) -> None:
     """Record the SHA-256 of a folder's files, but for its model card, in SHA256SUMS (``sha256sum -c`` reads it)."""
     files = sorted(p for p in folder.iterdir() if p.is_file() and p.name not in (SUMS, "README.md"))
     (folder / SUMS).write_text("".join(f"{sha256(p)}  {p.name}\n" for p in files), encoding="utf-8")
+
+
+def refuse_drafter(folder: Path) -> None:
+    """Raise WeightsError where a folder that should be a backbone's is a head's or a standalone drafter's."""
+    kind = None
+    with suppress(OSError, ValueError, AttributeError):  # no file, no JSON, no object: whoever loads it says so
+        kind = json.loads((folder / "config.json").read_text(encoding="utf-8")).get("model_type")
+    if isinstance(kind, str) and kind in KINDS:
+        name, option = KINDS[kind]
+        raise WeightsError(f"{folder} holds {name} (what {option} is for), not a language model: give a model's")
 
 
 def verify(folder: Path, *, cure: str, report: Report = unheard) -> None:

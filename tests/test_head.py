@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from mtp_mlx import weights
+from mtp_mlx.backbone import load_backbone
 from mtp_mlx.drafters.base import Context
 from mtp_mlx.drafters.mtp import MTPDrafter
 from mtp_mlx.head import HeadConfig, MTPHead, load_head, save_head
@@ -227,3 +228,9 @@ def test_a_folder_of_another_kind_is_called_what_it_is(tiny, load, folder, holds
     with pytest.raises(WeightsError) as caught:
         load(folder, tiny)
     assert str(caught.value).startswith(f"{folder} holds {holds}, not {wanted}: give {wanted}'s, or train ")
+
+
+@pytest.mark.parametrize("folder", [weights.HEAD, weights.STANDALONE], ids=["head", "standalone"])
+def test_drafters_weights_are_no_backbone(folder):
+    with pytest.raises(WeightsError, match=r"holds an? .* \(what --.* is for\), not a language model"):
+        load_backbone(folder)
