@@ -168,8 +168,8 @@ def test_the_fault_lab_shows_the_wrong_text_beside_the_right_one(tab: Tab, step:
         fault.get_by_role("switch").check()
         right, wrong = (recorded[side]["text"] for side in ("right", "wrong"))
         assert fault.locator(".text").all_inner_texts() == [right, wrong]
-        assert fault.locator(".sides > div:first-child .first").count() == 1
-        assert fault.locator(".sides > div:last-child .first").count() == 1
+        assert fault.locator(".sides > div:first-child .differs").count() == 1
+        assert fault.locator(".sides > div:last-child .differs").count() == 1
         same = [side.locator(".token.plain").all_inner_texts() for side in fault.locator(".sides > div").all()]
         assert same[0] == same[1]
     tab.page.screenshot(path=shots("faults.png"), full_page=True)

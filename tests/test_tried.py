@@ -42,7 +42,7 @@ def test_a_bug_is_run_on_the_text_that_is_typed(stage: Callable[..., Tab], scrip
         expect(tried(trials.nth(i))).to_have_text("On this text the fault shows.")
         texts = trials.nth(i).locator(".sides .text")
         assert texts.all_inner_texts() == ["abcd", "abxd"]
-        assert trials.nth(i).locator(".sides .first").count() == 2
+        assert trials.nth(i).locator(".sides .differs").count() == 2
     expect(trials.first.locator(".note").first).to_have_text(
         "Run here and now: MTP head, 4 guesses a pass, at most 4 tokens."
     )

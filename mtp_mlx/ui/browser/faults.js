@@ -31,7 +31,7 @@ function sides(fault, right, wrong) {
   const first = same ? Infinity : parts < 0 ? all[1].length : parts;
   const columns = [right, wrong].map((film, i) => {
     const tokens = all[i].map(({ text }, place) => differing(text, place - first, i));
-    if (all[i].length === first) tokens.push(make("span", "token wrong first", words.learn.endsHere));
+    if (all[i].length === first) tokens.push(make("span", "token wrong differs", words.learn.endsHere));
     return make("div", "", make("h3", "", words.learn.sides[i]), written(film.trace.text), make("p", "tokens", ...tokens));
   });
   const both = [make("p", "note", words.learn.asked(right.trace)), make("div", "sides", ...columns)];
@@ -50,7 +50,7 @@ function pieces(fault, film) {
 function differing(text, after, side) {
   const node = make("span", `token ${after < 0 ? "plain" : side ? "wrong" : "accepted"}`);
   if (after === 0) {
-    node.classList.add("first");
+    node.classList.add("differs");
     node.append(make("span", "hidden", `${words.learn.firstDifference} `), make("i", "", "≠"));
     node.children[1].ariaHidden = "true";
   }
