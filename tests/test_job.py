@@ -139,3 +139,27 @@ def test_only_a_new_head_can_do_without_something(tiny, data, tmp_path, options)
     recipe = replace(RECIPE, without="state")
     with pytest.raises(DataError, match="--without"):
         train(data, tmp_path, tmp_path, backbone=tiny.path, recipe=recipe, per_task=1, **options)
+
+
+def test_what_goes_on_can_be_averaged_with_what_it_was(tiny, data, tmp_path):
+    """Another share of the same training takes no other training."""
+    recipe = replace(RECIPE, draft_vocab=256, epochs=1, anchors=256)
+    options = {"backbone": tiny.path, "per_task": 3}
+    train(data, tmp_path / "run", tmp_path / "old", recipe=recipe, **options)
+    options["from_head"] = tmp_path / "old"
+    whole = train(data, tmp_path / "on", tmp_path / "new", recipe=recipe, **options)
+    mixed = train(data, tmp_path / "on", tmp_path / "mixed", recipe=replace(recipe, share=0.25), **options)
+    assert mixed[:-1] == whole and mixed[-1]["share"] == 0.25
+    old, new, average = (mx.load(str(tmp_path / name / "model.safetensors")) for name in ("old", "new", "mixed"))
+    changed = 0
+    for name, weight in average.items():
+        wanted = 0.25 * new[name].astype(mx.float32) + 0.75 * old[name].astype(mx.float32)
+        assert mx.allclose(weight.astype(mx.float32), wanted, atol=1e-3), name
+        changed += not mx.array_equal(old[name], new[name]).item()
+    assert changed > 5
+
+
+@pytest.mark.parametrize("options", [{}, {"drafter": "standalone", "from_head": ROOT}])
+def test_a_share_is_of_a_head_that_goes_on(tiny, data, tmp_path, options):
+    with pytest.raises(DataError, match="--share"):
+        train(data, tmp_path, tmp_path, backbone=tiny.path, recipe=replace(RECIPE, share=0.5), per_task=1, **options)

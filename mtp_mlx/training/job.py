@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
+import mlx.nn as nn
+from mlx.utils import tree_flatten
 
 from mtp_mlx.backbone import Backbone, load_backbone
 from mtp_mlx.drafters.lookup import measure
@@ -72,6 +74,8 @@ def train(
         DataError: nothing to train on, or what ``run`` holds belongs to something else.
         WeightsError: what is in ``output`` or ``from_head`` was made for another backbone.
     """
+    if recipe.share < 1 and (drafter == "standalone" or from_head is None):
+        raise DataError("--share is about a head that goes on from another: give --from-head, too")
     if recipe.without != "nothing" and (drafter == "standalone" or from_head is not None):
         raise DataError("--without is about a head that is trained from its start: leave out --from-head and --drafter")
     model = load_backbone(backbone)
@@ -95,8 +99,12 @@ def train(
             student, folder = StandaloneStudent(model, recipe, examples), run / "standalone"
         else:
             student, folder = HeadStudent(model, recipe, examples, start=start), run
+        before: Any = tree_flatten(student.module.trainable_parameters())
         log = Trainer(student, examples, folder).run(held_back=held_back)
         if world.rank() == 0:
+            if recipe.share < 1:
+                average(student.module, dict(before), share=recipe.share)
+                log.append({**log[-1], **student.evaluate(held_back).to_json(), "share": recipe.share})
             texts = list(read_examples(run / "texts.jsonl"))
             score = None if previous is None else _score(previous, model, texts, run)
             better = recipe.without == "nothing" and (score is None or log[-1]["accepted"] > score)
@@ -105,6 +113,14 @@ def train(
             before = "" if score is None else f"before: {score:.2f}, {'replaced' if better else 'kept'}; "
             print(f"{before}the new one is in {place}")
     return log
+
+
+def average(module: nn.Module, before: Mapping[str, mx.array], *, share: float) -> None:
+    """Make every weight ``share`` of what it is and the rest of what it was."""
+    after: Any = tree_flatten(module.trainable_parameters())
+    mixed = [(name, share * array + (1 - share) * before[name]) for name, array in after]
+    module.load_weights(mixed, strict=False)
+    mx.eval(module.parameters())
 
 
 def _previous(output: Path, model: Backbone, recipe: Recipe, drafter: str) -> Student | None:

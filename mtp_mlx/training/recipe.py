@@ -16,7 +16,8 @@ def _knob(default: Any, help: str, choices: tuple[str, ...] | None = None) -> An
 @dataclass(frozen=True)
 class Recipe:
     """How to train; where the defaults come from is in EAGLE-3 (2503.01840), HASS (2408.15766), FastMTP (2509.18362)
-    and the table of runs in the shipped head's model card."""
+    and the table of runs in the shipped head's model card. Averages of weights before and after further training:
+    Wortsman et al. (2109.01903)."""
 
     kv_layers: tuple[int, ...] = _knob((20, 29), "backbone layers that a head reads, one for each of its own")
     standalone_layers: tuple[int, ...] = _knob((0, 29), "backbone layers that a standalone drafter starts from")
@@ -31,6 +32,7 @@ class Recipe:
     prompt_weight: float = _knob(0.0, "weight of positions in the prompts' texts; 0 leaves them out")
     regression: float = _knob(0.2, "weight of SmoothL1 between own and true state, fading to 0")
     clip: float = _knob(1.0, "the largest norm of a gradient")
+    share: float = _knob(1.0, "of --from-head: the new weights' share of what is written, the old ones' is the rest")
     without: str = _knob("nothing", "what a head does without, to see what that is worth", WITHOUT)
     seed: int = _knob(0, "of the order of the texts")
 
@@ -38,6 +40,8 @@ class Recipe:
         for name in ("draft_vocab", "epochs", "unroll", "anchors"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}: give at least 1")
+        if not 0 < self.share <= 1:
+            raise ValueError(f"share is {self.share}: give more than 0, and at most 1")
         for name in ("learning_rate", "decay", "clip"):
             if not 0 < getattr(self, name) < inf:
                 raise ValueError(f"{name} is {getattr(self, name)}: give more than 0")

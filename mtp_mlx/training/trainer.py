@@ -150,8 +150,10 @@ class Trainer:
         return json.loads(about["log"])
 
     def _identity(self) -> str:
-        """What a checkpoint belongs to: recipe, processes, the kind of student, and every token it learns from."""
+        """What a checkpoint belongs to: recipe, processes, the kind of student, and every token it learns from.
+
+        What is made of the trained weights is another thing, so another share takes no other training.
+        """
         digest = hashlib.sha256(b"".join(f.ids.tobytes() for f in self.examples)).hexdigest()
-        return json.dumps(
-            {**asdict(self.recipe), "processes": self.world.size(), "student": self.student.name, "data": digest}
-        )
+        recipe = {name: value for name, value in asdict(self.recipe).items() if name != "share"}
+        return json.dumps({**recipe, "processes": self.world.size(), "student": self.student.name, "data": digest})
