@@ -1,3 +1,3 @@
 """Frozen multi-token prediction on MLX: a language model's own text in fewer passes."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

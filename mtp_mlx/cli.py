@@ -101,12 +101,9 @@ def _run(arguments: argparse.Namespace) -> int:
     chosen = request.draft_length == "auto" and request.width is None and request.drafter != "plain"
     if chosen and run.trace.draft_length == 0:
         drafts = "nothing drafted, as none would have paid here (--draft-length 4 drafts all the same), "
-    print(
-        f"{terminal.counted(stats.tokens, 'token')} in {terminal.counted(stats.rounds, 'pass', 'passes')} after the "
-        f"prompt's: {stats.additional_per_pass:.2f} additional tokens per pass, {drafts}"
-        f"{stats.tokens_per_second:.1f} tokens/s",
-        file=sys.stderr,
-    )
+    tokens, passes = terminal.counted(stats.tokens, "token"), terminal.counted(stats.rounds, "pass", "passes")
+    speed = f"{stats.additional_per_pass:.2f} additional tokens per pass, {drafts}{stats.tokens_per_second:.1f}"
+    print(f"{tokens} in {passes} after the prompt's{f': {speed} tokens/s' if stats.rounds else ''}", file=sys.stderr)
     if run.profile.budget_bytes is not None:
         used, budget = human(sum(run.trace.memory["entries"].values())), human(run.profile.budget_bytes)
         print(f"{used} of the {budget} of {run.profile.name} taken", file=sys.stderr)

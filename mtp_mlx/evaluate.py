@@ -51,7 +51,8 @@ class Evaluation:
 
     def to_json(self) -> dict[str, Any]:
         stats = self.stats.to_json()
-        names = ("tokens", "rounds", "drafted", "accepted", "additional_per_pass", "acceptance_rate", "per_position")
+        names = ("tokens", "first", "rounds", "drafted", "accepted")
+        names += ("additional_per_pass", "acceptance_rate", "per_position")
         return {
             "task": self.request.task,
             "drafter": self.request.drafter,
@@ -69,14 +70,16 @@ class Evaluation:
 def interval(prompts: list[tuple[int, int]], *, samples: int = 2000) -> list[float]:
     """The 95 % confidence interval of additional tokens per pass: percentile bootstrap over prompts (Efron, 1979).
 
-    Rounds of one text are alike, so whole texts are drawn, not rounds. No more than one text: no interval.
+    Rounds of one text are alike, so whole texts are drawn, not rounds; texts without a round say nothing. No more than
+    one text: no interval.
     """
+    prompts = [prompt for prompt in prompts if prompt[1]]
     if len(prompts) < 2:
         return []
     table = np.array(prompts, float)  # (prompts, 2): accepted, rounds
     drawn = np.random.default_rng(0).integers(len(table), size=(samples, len(table)))
     accepted, rounds = table[drawn].sum(axis=1).T  # (samples,) each
-    return np.percentile(accepted / np.maximum(rounds, 1), [2.5, 97.5]).tolist()
+    return np.percentile(accepted / rounds, [2.5, 97.5]).tolist()
 
 
 def read_texts(path: Path, *, limit: int | None = None) -> list[tuple[int, str]]:

@@ -78,7 +78,7 @@ class Request:
 def check_numbers(*, max_tokens: int, width: int, draft_length: int) -> None:
     """Raise ValueError, in one line, for numbers that make no sense together."""
     for name, number in (("max tokens", max_tokens), ("width", width), ("draft length", draft_length)):
-        if not isinstance(number, int):
+        if not isinstance(number, int) or isinstance(number, bool):
             raise ValueError(f"{name} is {number!r}: give a whole number")
     if max_tokens < 1:
         raise ValueError(f"max tokens is {max_tokens}: give at least 1")

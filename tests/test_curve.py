@@ -26,6 +26,7 @@ def test_every_number_has_a_point(pipeline, tmp_path):
     for point in points:
         assert point.plain > 0
         assert point.drafted > 0
+        assert point.additional <= point.tokens_per_pass <= 1 + point.additional
         assert point.same == point.as_one == point.rows  # this model has no near-ties here
     first, second = curve.to_json(points)
     assert first["ratio"] == first["ratio_same_batch"]

@@ -26,3 +26,9 @@ def test_it_holds_the_truth_about_as_often_as_it_says():
         low, high = interval(list(zip(a.tolist(), r.tolist(), strict=True)), samples=500)
         hits += low <= 1.2 <= high
     assert 0.85 <= hits / 200 <= 0.99
+
+
+def test_texts_without_a_round_say_nothing_of_acceptance():
+    some = [(4, 2), (9, 3), (3, 3)]
+    assert interval([*some, *[(0, 0)] * 5]) == interval(some)
+    assert interval([(4, 1), (0, 0)]) == []

@@ -67,9 +67,11 @@ def test_plain_decode_takes_a_pass_a_token(tab: Tab, step: Callable[[str], Any])
     result = step("One token per pass")
     for done in range(1, len(RUNS["plain"]["rounds"]) + 1):
         tab.page.get_by_role("button", name="One more pass").click()
-        expect(result).to_contain_text(f"{done} pass")
+        expect(result).to_contain_text("The prompt’s pass, 1 token" if done == 1 else f"{done} passes")
     assert tab.page.locator(".piece .text").inner_text() == RUNS["plain"]["text"]
-    expect(result).to_contain_text(f"{done} passes for {len(RUNS['plain']['token_ids'])} tokens")
+    expect(result).to_contain_text(
+        f"{done} passes, the prompt’s included, for {len(RUNS['plain']['token_ids'])} tokens"
+    )
 
 
 def test_bets_are_judged_by_the_recorded_run(tab: Tab, step: Callable[[str], Any]):

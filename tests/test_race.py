@@ -37,7 +37,7 @@ def test_the_verdict_is_the_measurement(stage: Callable[..., Tab], script: Scrip
         assert sentence in tab.part("verdict")
 
 
-@pytest.mark.parametrize(("language", "seconds"), [("English", 0.1), ("한국어", 0.1), ("English", 0.0)])
+@pytest.mark.parametrize(("language", "seconds"), [("English", 0.1), ("한국어", 0.1)])
 def test_plain_decode_against_itself_is_neither_faster_nor_slower(
     stage: Callable[..., Tab], script: Script, language: str, seconds: float
 ):
@@ -54,6 +54,18 @@ def test_plain_decode_against_itself_is_neither_faster_nor_slower(
     tab.wait("done")
     expect(tab.page.locator("[data-part=verdict]")).to_contain_text(said[language])
     assert "slower" not in tab.part("verdict") and "느립니다" not in tab.part("verdict")
+
+
+def test_of_what_took_no_time_no_speed_is_said(stage: Callable[..., Tab], script: Script):
+    """A first token alone, say, which comes with the prompt."""
+    script.plain_seconds = 0.0
+    tab = stage()
+    tab.choose("None (plain)")
+    for text, said in (("abcd", "all 4 token ids are equal."), ("a", "the one token id is equal.")):
+        tab.page.locator("#text textarea").fill(text)
+        tab.page.click("#race")
+        tab.wait("done")
+        expect(tab.page.locator("[data-part=verdict]")).to_have_text(f"The texts are identical: {said}")
 
 
 def test_both_run_on_one_clock(stage: Callable[..., Tab]):

@@ -179,7 +179,7 @@ def told(summary: Summary, output: Path) -> str:
     lines = [
         f"{output}: {counted(summary.rows, 'row')}, {summary.rows - summary.failed:,} answered, "
         f"{summary.failed:,} failed",
-        f"{counted(summary.tokens, 'token')} in {counted(summary.rounds, 'pass', 'passes')}: "
+        f"{counted(summary.tokens, 'token')} in {counted(summary.rounds, 'pass', 'passes')} after the prompts': "
         f"{summary.additional_per_pass:.2f} additional tokens per pass",
     ]
     return "\n".join([*lines, *summary.failures, *(["..."] if summary.failed > len(summary.failures) else [])])

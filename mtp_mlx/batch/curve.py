@@ -25,6 +25,7 @@ class Point:
         plain: rows a minute of plain decode.
         drafted: rows a minute of drafted decode.
         additional: tokens accepted in a pass of a text, on average.
+        tokens_per_pass: tokens written in a pass of a text, on average; None where a first token was all of each.
         rows: how many were answered each way.
         same: how many are the same text with and without drafts at that width, as is promised.
         as_one: how many are the same text as plain decode of one text, which is not.
@@ -35,6 +36,7 @@ class Point:
     plain: float
     drafted: float
     additional: float
+    tokens_per_pass: float | None
     rows: int
     same: int
     as_one: int
@@ -62,12 +64,14 @@ def curve(pipeline: Pipeline, texts: Sequence[str], *, request: Request, batches
         one = one or said["plain"][: len(texts)]
         drafted: Mapping[int, Mapping[str, Any]] = results["drafted"]
         rounds = sum(result.get("rounds", 0) for result in drafted.values())
+        later = sum(max(result.get("tokens", 0) - 1, 0) for result in drafted.values())  # but for first tokens
         yield Point(
             batch=batch,
             width=settled.rows,
             plain=60 * len(many) / seconds["plain"],
             drafted=60 * len(many) / seconds["drafted"],
             additional=sum(result.get("accepted", 0) for result in drafted.values()) / max(rounds, 1),
+            tokens_per_pass=later / rounds if rounds else None,
             rows=len(many),
             same=sum(a == b for a, b in zip(said["drafted"], said["undrafted"], strict=True)),
             as_one=sum(text == one[i % len(one)] for i, text in enumerate(said["drafted"])),
@@ -88,7 +92,11 @@ def table(points: Sequence[Point]) -> str:
     lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
     for p, ratios in zip(points, to_json(points), strict=True):
         cells = (str(p.batch), f"{p.plain:.1f}", f"{p.drafted:.1f}", f"{ratios['ratio']:.2f}")
-        cells += (f"{ratios['ratio_same_batch']:.2f}", str(p.width), f"{1 + p.additional:.2f}")
+        cells += (
+            f"{ratios['ratio_same_batch']:.2f}",
+            str(p.width),
+            "?" if p.tokens_per_pass is None else f"{p.tokens_per_pass:.2f}",
+        )
         lines.append(f"| {' | '.join((*cells, f'{p.same}/{p.rows}', f'{p.as_one}/{p.rows}'))} |")
     return "\n".join(lines)
 

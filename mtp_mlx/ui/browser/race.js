@@ -72,7 +72,8 @@ function verdict(plain, other) {
   const first = differs >= 0 ? differs : ids.length === theirs.length ? -1 : ids.length;
   const [before, after] = [plain.seconds.at(-1), other.seconds.at(-1)];
   const same = first < 0 ? words.sameIds(ids.length) : words.otherText(first + 1);
-  const times = (after ? before / after : 1).toFixed(2); // a first token alone takes no pass of its own
+  if (!before || !after) return same; // a first token alone takes no pass of its own
+  const times = (before / after).toFixed(2);
   if (!other.sumsOf(other.rounds.length).drafted) return `${same} ${words.noise(times)}`;
   return `${same} ${words.faster({
     drafter: words.lane[other.trace.drafter],

@@ -14,7 +14,7 @@ function stepPass(piece) {
     say(counter, whole ? words.learn.allPasses(done) : words.learn.somePasses(done));
     say(next, whole ? words.learn.again : words.learn.onePass);
     const { rows, token } = film.rounds[done - 1] ?? {};
-    top.replaceChildren(...(token ? [bars(words.learn.whatItThought(done), rows[0].top, token.id)] : []));
+    top.replaceChildren(...(token ? [bars(words.learn.whatItThought(film.number(done - 1)), rows[0].top, token.id)] : []));
   };
   piece.append(make("p", "note", words.learn.asked(film.trace)), text, next, counter, top);
   draw();

@@ -62,7 +62,8 @@ function outcome(fault, right, wrong) {
   const charged = rounds.reduce((sum, { drafted, accepted, token }) => sum + Math.max(drafted.length, accepted + (token !== null)), 0);
   const thrown = rounds.reduce((sum, { drafted, accepted }) => sum + drafted.length - accepted, 0);
   const { drafted } = wrong.sumsOf(wrong.rounds.length);
-  const why = drafted || fault === "emoji" ? words.learn.unchanged[fault] : words.learn.unchanged.none;
+  const reason = !wrong.passes(wrong.rounds.length) ? "first" : drafted || fault === "emoji" ? fault : "none";
+  const why = words.learn.unchanged[reason];
   return words.learn.shownNot(why({ charged, thrown, drafted, most: wrong.trace.max_tokens }));
 }
 

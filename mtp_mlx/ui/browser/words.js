@@ -35,7 +35,7 @@ const WORDS = {
     lane: { plain: "Plain decode", mtp: "MTP head", auto: "Head and lookup", standalone: "Standalone drafter", lookup: "Prompt lookup" },
     counted: (passes, tokens, seconds, whole) =>
       `${passes} pass${passes === 1 ? "" : "es"}, ${tokens} token${tokens === 1 ? "" : "s"}, ${seconds} s${whole ? " – done" : ""}`,
-    sameIds: (count) => `The texts are identical: all ${count} token ids are equal.`,
+    sameIds: (count) => `The texts are identical: ${count === 1 ? "the one token id is equal" : `all ${count} token ids are equal`}.`,
     otherText: (place) => `The texts differ from token ${place} on: something is wrong, see mtp-mlx doctor.`,
     faster: ({ drafter, times, slower, passes, before }) =>
       `${drafter}: ${passes} passes instead of ${before}, and ${times} times as fast${slower ? ": slower, here and now" : ""}.`,

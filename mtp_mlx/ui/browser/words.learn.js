@@ -57,9 +57,10 @@ WORDS.en.learn = {
     },
   ],
   onePass: "One more pass",
-  somePasses: (count) => (count ? `${count} pass${count === 1 ? "" : "es"}, ${count} token${count === 1 ? "" : "s"}.` : "No pass yet."),
-  allPasses: (count) => `${count} passes for ${count} tokens. The last token is not seen: it says that the text ends.`,
-  whatItThought: (pass) => `What the model thought of in pass ${pass}`,
+  somePasses: (count) =>
+    count > 1 ? `${count} passes, the prompt’s included, ${count} tokens.` : count ? "The prompt’s pass, 1 token." : "No pass yet.",
+  allPasses: (count) => `${count} passes, the prompt’s included, for ${count} tokens. The last token is not seen: it says that the text ends.`,
+  whatItThought: (pass) => `What the model thought of in ${pass ? `pass ${pass}` : "the prompt’s pass"}`,
   bet: "How many will stay?",
   betJudged: (bet, kept) => `${bet === kept ? "Right" : "Not quite"}: the model kept ${kept}.`,
   betScore: (right, of) => `You were right ${right} of ${of} times.`,
@@ -114,6 +115,7 @@ WORDS.en.learn = {
   shownNot: (why) => `On this text the fault changes nothing: ${why}`,
   unchanged: {
     none: () => "nothing was guessed. Choose a drafter under Watch, and a draft length above 0.",
+    first: () => "the text ended with its first token, before anything could be guessed.",
     end: () => "no end of text was guessed before the last pass.",
     budget: ({ charged, most }) => `before the last pass ${charged} of the ${most} allowed tokens had been charged for.`,
     penalty: ({ drafted }) => `${drafted} guesses were taken for written, and the model chose the same tokens all the same.`,
