@@ -87,12 +87,16 @@ class Bench:
     timings: dict[str, list[Timing]] = field(default_factory=dict)
 
     def run(self, cases: Sequence[Case]) -> Iterator[None]:
-        """Measure every arm on each case, the arms taking turns to be first; yields once a case."""
+        """Measure every arm on each case; yields once a case.
+
+        The arms take turns to be first, and go forth and back: each comes after one neighbour as often as the other.
+        """
         for arm in self.arms:  # warm: weights are in memory, kernels are chosen, costs are known
             measure(arm, replace(cases[0], most=min(8, cases[0].most)))
         for i, case in enumerate(cases):
             turn = i % len(self.arms)
-            for arm in (*self.arms[turn:], *self.arms[:turn]):
+            order = (*self.arms[turn:], *self.arms[:turn])
+            for arm in order[:: -1 if i % 2 else 1]:
                 self.timings.setdefault(arm.name, []).append(measure(arm, case))
             yield
 
