@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -93,7 +94,9 @@ def parser() -> argparse.ArgumentParser:
     batch.add_argument(
         "--field", type=_name, default="text", metavar="NAME", help="the field or column with the text (text)"
     )
-    batch.add_argument("--into", type=_name, default="result", metavar="NAME", help="the field for the result (result)")
+    batch.add_argument(
+        "--into", type=_new_name, default="result", metavar="NAME", help="the field for the result (result)"
+    )
     _decoding(batch, draft_length="auto")
     batch.add_argument("--max-tokens", type=_positive, metavar="N", help="the most tokens to write for a row")
     batch.add_argument("--no-timings", action="store_true", help="leave out seconds: the same bytes every time")
@@ -198,6 +201,13 @@ def _name(text: str) -> str:
     except UnicodeEncodeError as error:
         raise argparse.ArgumentTypeError(f"{text!a} is not UTF-8: give a name that is") from error
     return text
+
+
+def _new_name(text: str) -> str:
+    """The same of a field that is to be made, whose name people should be able to see."""
+    if not text.strip() or any(unicodedata.category(character) == "Cc" for character in text):
+        raise argparse.ArgumentTypeError(f"{text!a} is no name for a field: give one that can be seen")
+    return _name(text)
 
 
 def _positive(text: str) -> int:

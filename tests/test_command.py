@@ -198,10 +198,16 @@ def test_a_pipe_as_input_is_refused_before_any_work(run, tmp_path, monkeypatch):
     assert {path.name for path in tmp_path.iterdir()} == {"named.jsonl"}
 
 
-@pytest.mark.parametrize("option", ["--field", "--into"])
-def test_a_name_that_is_not_utf_8_is_refused_as_an_argument(run, tmp_path, source, capfd, option):
+@pytest.mark.parametrize(
+    ("option", "name"),
+    [
+        ("--field", b"na\xffme"),
+        *(("--into", name) for name in (b"na\xffme", b"", b" ", b"a\nb")),
+    ],
+)
+def test_a_name_that_cannot_be_is_refused_as_an_argument(run, tmp_path, source, capfd, option, name):
     with pytest.raises(SystemExit) as refused:
-        run(source, tmp_path / "out.jsonl", option, os.fsdecode(b"na\xffme"))
+        run(source, tmp_path / "out.jsonl", option, os.fsdecode(name))
     assert refused.value.code == 2
     assert option in capfd.readouterr().err.splitlines()[-1]
     assert {path.name for path in tmp_path.iterdir()} == {"in.jsonl"}
