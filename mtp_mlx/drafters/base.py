@@ -66,7 +66,7 @@ class Drafter:
     name = "plain"
 
     def start(self, context: Context) -> None:
-        """A new text begins; its prompt is prefilled."""
+        """A new text begins: its prompt is prefilled, and its first token is the last one of ``context``."""
 
     def draft(self, context: Context, length: int) -> Draft:
         """At most ``length`` ids to follow ``context.tokens``."""
