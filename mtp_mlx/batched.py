@@ -156,16 +156,16 @@ class _Batch:
         hidden = states(self.backbone, parts, self.staged, width=CHUNK)  # (slots, CHUNK, dim)
         self.staged.commit([len(part) for part in parts])
         whole = [(place, text) for place, text in texts if self.staged.lengths[place] == len(text.tokens)]
-        first = mx.argmax(last_logits(self.backbone, hidden, parts), axis=-1) if whole else None  # (slots,)
+        first = mx.argmax(last_logits(self.backbone, hidden, parts), axis=-1) if whole else mx.array([])  # (slots,)
         mx.eval(hidden, first, [self.staged.view(i) for i in range(len(self.staged.layers))])
         share = (perf_counter() - started) / len(texts)  # a text's part of the pass
         for place, _ in texts:
             self.seconds[place] += share
+        choices = np.array(first).tolist()
         for place, text in whole:
-            assert first is not None
             text.hidden = hidden[place, len(parts[place]) - 1]
             yield text.key, Prefilled(len(text.tokens), self.seconds[place])
-            yield from self._told(text, Round.first(int(first[place]), margin=nan))
+            yield from self._told(text, Round.first(choices[place], margin=nan))
             if text.left:
                 self.ready.append(place)
             else:

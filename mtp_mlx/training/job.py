@@ -99,11 +99,11 @@ def train(
             student, folder = StandaloneStudent(model, recipe, examples), run / "standalone"
         else:
             student, folder = HeadStudent(model, recipe, examples, start=start), run
-        before: Any = tree_flatten(student.module.trainable_parameters())
+        began: Any = tree_flatten(student.module.trainable_parameters())
         log = Trainer(student, examples, folder).run(held_back=held_back)
         if world.rank() == 0:
             if recipe.share < 1:
-                average(student.module, dict(before), share=recipe.share)
+                average(student.module, dict(began), share=recipe.share)
                 log.append({**log[-1], **student.evaluate(held_back).to_json(), "share": recipe.share})
             texts = list(read_examples(run / "texts.jsonl"))
             score = None if previous is None else _score(previous, model, texts, run)
