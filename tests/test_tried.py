@@ -65,13 +65,20 @@ NOTHING = {
 }
 
 
+def test_a_first_token_alone_leaves_nothing_to_guess(stage: Callable[..., Tab], script: Script):
+    script.alone = True
+    trials = lab(stage(), "a")
+    for i in range(len(FAULTS) - 1):
+        expect(tried(trials.nth(i))).to_contain_text("changes nothing: the text ended with its first token")
+
+
 def test_a_bug_that_does_nothing_is_said_to_do_nothing_and_why(stage: Callable[..., Tab]):
     tab = stage()
     trials = lab(tab, "abcd")
     for i, why in enumerate(NOTHING.values()):
         expect(tried(trials.nth(i))).to_have_text(f"On this text the fault changes nothing: {why}")
         assert trials.nth(i).locator(".sides .text").all_inner_texts() == ["abcd", "abcd"]
-        assert trials.nth(i).locator(".first, .round").count() == 0
+        assert trials.nth(i).locator(".differs, .round").count() == 0
     tab.page.locator("[role=tab]").first.click()
     tab.choose("None (plain)")
     trials = lab(tab, "abcd")

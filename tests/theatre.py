@@ -38,6 +38,7 @@ class Script:
     failure: str | None = None
     plain_seconds: float = 0.1
     plain_end: str = ""
+    alone: bool = False  # a text is its first character, which comes with the prompt
     bugged: str = ""  # what is written instead where a fault is asked for
     pause: float = 0.0  # what each draft takes, in seconds of the clock on the wall
     gate: threading.Event = field(default_factory=threading.Event)  # closed: a run waits after each draft
@@ -79,6 +80,10 @@ class Script:
             sleep(self.script.pause)
             yield Prefilled(7, 0.0)
             sleep(self.script.pause)
+            if self.script.alone:
+                yield Round.first(ord(self.request.text[0]), margin=1.0)
+                yield Done("end")
+                return
             if self.request.drafter == "plain":
                 for one in self.request.text + self.script.plain_end:
                     self.wait()
