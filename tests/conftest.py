@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,6 +20,7 @@ import pytest  # noqa: E402
 from hypothesis import settings  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 from lessons import RECIPE, rows  # noqa: E402
+from messages import QUICK  # noqa: E402
 from mlx.utils import tree_flatten, tree_map  # noqa: E402
 from mlx_lm.models import llama  # noqa: E402
 from mlx_lm.tokenizer_utils import TokenizerWrapper  # noqa: E402
@@ -28,6 +29,7 @@ from mlx_lm.tokenizer_utils import load as load_tokenizer  # noqa: E402
 from mtp_mlx import pipeline as pipelines  # noqa: E402
 from mtp_mlx import weights  # noqa: E402
 from mtp_mlx.backbone import Backbone, load_backbone  # noqa: E402
+from mtp_mlx.cli import main  # noqa: E402
 from mtp_mlx.events import Round  # noqa: E402
 from mtp_mlx.head import HeadConfig, MTPHead, save_head  # noqa: E402
 from mtp_mlx.pipeline import Pipeline  # noqa: E402
@@ -40,10 +42,10 @@ if TYPE_CHECKING:
 
 # Longest first: files are handed out in the order of collection, and the short ones fill up what is left.
 LONGEST = (
-    *("test_app", "test_page", "test_decode", "test_link", "test_long", "test_convert", "test_faults", "test_trainer"),
-    *("test_command", "test_everyone", "test_tried", "test_cli", "test_replay", "test_batched", "test_learn"),
-    *("test_pipeline", "test_states", "test_race", "test_programs", "test_acceptance", "test_bench", "test_blas"),
-    *("test_kv", "test_standalone", "test_head"),
+    *("test_app", "test_page", "test_decode", "test_link", "test_long", "test_convert", "test_faults"),
+    *("test_trainer", "test_command", "test_everyone", "test_tried", "test_command_killed", "test_cli"),
+    *("test_replay", "test_batched", "test_learn", "test_pipeline", "test_states", "test_race", "test_programs"),
+    *("test_acceptance", "test_bench", "test_blas", "test_kv", "test_standalone", "test_head"),
 )
 
 settings.register_profile("unhurried", deadline=None)  # a busy machine is not a failure
@@ -135,6 +137,36 @@ def tiny_drafters(tiny: Backbone, tmp_path_factory: pytest.TempPathFactory) -> t
     config = StandaloneConfig((0, 3), tiny.fingerprint, tiny.vocab_hash)
     save_standalone(Standalone(tiny, config, mx.arange(512)), standalone)
     return head, standalone
+
+
+@pytest.fixture
+def run(tiny: Backbone, capfd: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    """Run a command over the tiny model: (exit code, standard output, standard error)."""
+
+    def call(*words: str) -> tuple[int, str, str]:
+        return main([*words, "--backbone", str(tiny.path)]), *capfd.readouterr()
+
+    return call
+
+
+def one_line(err: str) -> bool:
+    """Whether an error is told in one line, and is no traceback."""
+    lines = err.strip().splitlines()
+    return len(lines) == 1 and lines[0].startswith("mtp-mlx: ") and "Traceback" not in err
+
+
+@pytest.fixture
+def batch(
+    tiny: Backbone, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> Callable[..., tuple[int, str]]:
+    """Run ``mtp-mlx batch`` over the tiny model, which is loaded once: (exit code, standard error)."""
+    monkeypatch.setattr("mtp_mlx.pipeline.load", lambda *_, **__: Pipeline(tiny))
+
+    def call(input: object, output: object, *words: str, task: str = "proofread") -> tuple[int, str]:
+        code = main(["batch", task, str(input), str(output), "--backbone", str(tiny.path), *QUICK, *words])
+        return code, capfd.readouterr().err
+
+    return call
 
 
 @pytest.fixture

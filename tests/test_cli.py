@@ -2,40 +2,19 @@
 
 import io
 import json
-import os
 import shutil
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from conftest import one_line
 
-from mtp_mlx import blas, weights
 from mtp_mlx.cli import main
-from mtp_mlx.decode import plain
 from mtp_mlx.drafters.base import Drafter
-from mtp_mlx.events import Round
-from mtp_mlx.options import parser
 
 ROOT = Path(__file__).resolve().parent.parent
-
-
-@pytest.fixture
-def run(tiny, capfd):
-    """Run a command over the tiny model: (exit code, standard output, standard error)."""
-
-    def call(*words, model=True):
-        code = main([*words, *(["--backbone", str(tiny.path)] if model else [])])
-        return code, *capfd.readouterr()
-
-    return call
-
-
-def one_line(err):
-    lines = err.strip().splitlines()
-    return len(lines) == 1 and lines[0].startswith("mtp-mlx: ") and "Traceback" not in err
 
 
 def test_run_writes_the_text_and_the_numbers_apart(run):
@@ -109,15 +88,6 @@ def test_trace_shows_a_line_a_round(run, monkeypatch):
     assert "\x1b" not in run(*words)[2]
 
 
-def test_options_may_stand_between_task_and_text(run):
-    after = run("run", "proofread", "hello wrld", "--drafter", "plain", "--max-tokens", "6")
-    between = run("run", "proofread", "--drafter", "plain", "--max-tokens", "6", "hello wrld")
-    assert between[:2] == after[:2]
-    for extra in (["more"], ["--nonsense"], ["more", "words"]):
-        with pytest.raises(SystemExit):
-            main(["run", "proofread", "hello", *extra])
-
-
 def test_a_profile_says_what_is_taken_of_it(run):
     words = ("run", "proofread", "hello wrld", "--drafter", "plain", "--max-tokens", "3")
     assert "1.60 GiB of Pixel 8" in run(*words, "--profile", "pixel-8")[2]
@@ -152,62 +122,6 @@ def test_odd_standard_input_is_worked_on(run, monkeypatch, given):
     assert "안녕 שלום" in json.loads(out)["input"]
 
 
-@pytest.mark.parametrize("words", [("batch", "proofread", "in", "out"), ("bench",), ("doctor",)], ids=lambda w: w[0])
-@pytest.mark.parametrize("texts", ["65", "1000", "0"])
-def test_no_more_texts_at_once_than_memory_is_for(words, texts, capsys):
-    with pytest.raises(SystemExit) as stop:
-        main([*words, "--batch", texts])
-    assert stop.value.code == 2
-    assert f"{texts} " in capsys.readouterr().err.splitlines()[-1]
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        ("--max-tokens", "0"),
-        ("--max-tokens", "-1"),
-        ("--draft-length", "8"),
-        ("--draft-length", "-5"),
-        ("--width", "999"),
-        ("--draft-length", "3", "--width", "3"),
-        ("--draft-length", "-1"),
-        ("--width", "0"),
-        ("--max-tokens", "100000"),
-    ],
-)
-def test_numbers_that_make_no_sense_are_refused_in_a_line(run, words):
-    code, out, err = run("run", "proofread", "hi", "--drafter", "lookup", *words)
-    assert (code, out) == (1, "")
-    assert one_line(err)
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (("run", "proofread", "hi", "--draft-length", "x"), "'x' is no draft length: give a whole number, or auto"),
-        (("bench", "--limit", "9" * 5000), "is not a whole number, 1 or more"),
-        (("bench", "--batch", "9" * 5000), "is not a whole number, 1 or more"),
-        (("batch", "proofread", "in", "out", "--batch", "x"), "x is not a whole number, 1 or more"),
-        (("train", "--data", "d", "--run", "r", "--output", "o", "--kv-layers", "x"), "'x' are no layers"),
-    ],
-    ids=["draft length", "limit", "sizes", "texts", "layers"],
-)
-def test_what_is_no_number_is_refused_without_a_name_of_the_code(words, said, capsys):
-    with pytest.raises(SystemExit) as stop:
-        main([*words])
-    assert stop.value.code == 2
-    line = capsys.readouterr().err.splitlines()[-1]
-    assert said in line
-    assert "invalid _" not in line
-
-
-def test_a_draft_that_is_too_long_for_the_width_names_the_width_for_it(run):
-    _, _, err = run("run", "proofread", "hi", "--drafter", "lookup", "--draft-length", "9")
-    assert "give 0 to 7, or --width 10 on the command line" in err
-    _, _, err = run("run", "proofread", "hi", "--drafter", "lookup", "--draft-length", "64")
-    assert err.strip().endswith("give 0 to 7")  # no width is large enough
-
-
 def test_a_budget_of_one_token(run):
     code, out, _ = run("run", "proofread", "hi", "--drafter", "lookup", "--max-tokens", "1", "--json")
     assert code == 0
@@ -238,85 +152,6 @@ def test_a_missing_head_is_refused_with_the_cure(run, tmp_path):
     assert code == 1
     assert one_line(err)
     assert "mtp-mlx train" in err
-
-
-def test_eval_counts_and_compares(run, tmp_path):
-    data = tmp_path / "texts.jsonl"
-    data.write_text("".join(json.dumps({"text": t}) + "\n" for t in ("a b a b", "  ", "one two")), encoding="utf-8")
-    words = ("--task", "proofread", "--data", str(data), "--drafter", "lookup", "--draft-length", "3", "--json")
-    code, out, _ = run("eval", *words)
-    row = json.loads(out)
-    assert code == 0
-    assert (row["prompts"], row["identical"], row["mismatches"]) == (2, 2, [])
-    assert [skipped["line"] for skipped in row["skipped"]] == [2]
-    assert row["additional_per_pass"] == pytest.approx(row["accepted"] / row["rounds"])
-    assert row["accepted"] < row["tokens"] <= row["accepted"] + row["rounds"] + row["prompts"]
-    assert len(row["per_position"]) <= 3
-    code, out, _ = run("eval", *words, "--limit", "1")
-    assert json.loads(out)["prompts"] == 1
-    assert "files" not in json.loads(out)
-
-
-def test_eval_of_several_files_has_each_and_their_sum(run, tmp_path):
-    paths = [tmp_path / "one.jsonl", tmp_path / "two.jsonl"]
-    for path, texts in zip(paths, (("a b a b", "c d c d c d"), ("one two",)), strict=True):
-        path.write_text("".join(json.dumps({"text": t}) + "\n" for t in texts), encoding="utf-8")
-    words = ("--task", "proofread", "--data", *map(str, paths), "--drafter", "lookup")
-    code, out, _ = run("eval", *words, "--json")
-    total = json.loads(out)
-    assert code == 0
-    assert [row["file"] for row in total["files"]] == [str(path) for path in paths]
-    for name in ("prompts", "tokens", "rounds", "accepted", "identical"):
-        assert total[name] == sum(row[name] for row in total["files"])
-    low, high = total["interval"]
-    assert low <= total["additional_per_pass"] <= high
-    code, out, _ = run("eval", *words)
-    assert out.count("additional_per_pass") == 3
-
-
-def test_eval_tells_people_what_became_of_a_line(run, tmp_path, monkeypatch):
-    data = tmp_path / "texts.jsonl"
-    data.write_text('{"text": ""}\n{"text": "a b"}\n{"text": " "}\n', encoding="utf-8")
-    _, out, _ = run("eval", "--task", "proofread", "--data", str(data), "--drafter", "lookup")
-    skipped = "line 1: the text is empty: write something first\n                     line 3: the text is empty"
-    assert f"skipped              {skipped}" in out
-    assert "{" not in out
-    monkeypatch.setattr("mtp_mlx.evaluate.plain", lambda *_, **__: [Round((), (), 0, 7, "plain", 0.125, 0.0, 0.1)])
-    data.write_text('{"text": "a b"}\n', encoding="utf-8")
-    _, out, err = run("eval", "--task", "proofread", "--data", str(data), "--drafter", "lookup")
-    assert "mismatches           line 1: differs from token 1 on, margin 0.12" in out
-    assert "not plain decode's: 1 of 1 text:" in err
-
-
-@pytest.mark.parametrize("content", [b"", b"not json\n", b'{"no": "text"}\n', b'{"text": 5}\n', b"\xff\n"])
-def test_eval_refuses_a_bad_file_in_a_line(run, tmp_path, content):
-    data = tmp_path / "texts.jsonl"
-    data.write_bytes(content)
-    code, _, err = run("eval", "--task", "proofread", "--data", str(data), "--drafter", "plain")
-    assert code == 1
-    assert one_line(err)
-
-
-def test_eval_says_where_a_text_is_not_plain_decodes(run, tmp_path, monkeypatch):
-    def other(*arguments, **options):
-        for event in plain(*arguments, **options):
-            yield replace(event, token=event.token + 1) if isinstance(event, Round) and event.token else event
-
-    monkeypatch.setattr("mtp_mlx.evaluate.plain", other)
-    data = tmp_path / "texts.jsonl"
-    data.write_text('{"text": "hi"}\n', encoding="utf-8")
-    code, out, err = run("eval", "--task", "proofread", "--data", str(data), "--drafter", "lookup", "--json")
-    assert code == 1
-    assert [row["line"] for row in json.loads(out)["mismatches"]] == [1]
-    assert one_line(err)
-
-
-def test_eval_of_nothing_is_no_success(run, tmp_path):
-    data = tmp_path / "texts.jsonl"
-    data.write_text('{"text": ""}\n{"text": "  "}\n', encoding="utf-8")
-    code, _, err = run("eval", "--task", "proofread", "--data", str(data), "--drafter", "plain")
-    assert code == 1
-    assert one_line(err)
 
 
 def test_ctrl_c_while_it_is_imported_is_a_line():
@@ -351,63 +186,8 @@ def test_a_closed_stream_is_told_in_a_line(tiny, closed):
     assert done.returncode == 1
 
 
-def test_a_file_to_write_is_no_folder(run, tmp_path):
-    (tmp_path / "in.txt").write_text("hi\n", encoding="utf-8")
-    with pytest.raises(SystemExit) as ended:
-        run("batch", "proofread", str(tmp_path / "in.txt"), f"{tmp_path / 'new'}/")
-    assert ended.value.code == 2
-    assert not (tmp_path / "new").exists()
-
-
 def test_convert_refuses_what_is_no_gguf(tmp_path, capfd):
     (tmp_path / "x.gguf").write_bytes(b"nothing")
     assert main(["convert", str(tmp_path / "x.gguf"), str(tmp_path / "new" / "out")]) == 1
     assert one_line(capfd.readouterr().err)
     assert {path.name for path in tmp_path.iterdir()} == {"x.gguf"}  # no folder for nothing
-
-
-def test_doctor_is_well_on_the_shipped_weights(capfd):
-    code = main(["doctor"])
-    out = capfd.readouterr().out
-    assert "BAD" not in out
-    assert code == 0
-    assert "every bit equal" in out
-    assert blas.load().name in out
-    assert sys.platform != "linux" or f"threads: {blas.load().threads} ({blas.load().why})" in out
-
-
-def test_doctor_looks_at_head_and_standalone_drafter_whatever_is_wrong_with_the_other(run, tiny_drafters, tmp_path):
-    head, standalone = map(str, tiny_drafters)
-    code, out, _ = run("doctor", "--head", head, "--standalone", standalone)
-    assert (code, out.count("BAD")) == (0, 0)
-    for folders, bad in (
-        ((str(tmp_path / "none"), standalone), ["head"]),
-        ((head, str(tmp_path / "none")), ["standalone"]),
-        ((standalone, head), ["head", "standalone"]),
-    ):
-        code, out, _ = run("doctor", "--head", folders[0], "--standalone", folders[1])
-        assert code == 1
-        assert [line.split()[1] for line in out.splitlines() if line.startswith("BAD")] == bad
-
-
-@pytest.mark.parametrize("words", [("doctor",), ("bench", "--growth")], ids=["doctor", "growth"])
-@pytest.mark.parametrize("width", ["0", "65"])
-def test_every_command_takes_the_same_widths(run, words, width):
-    code, out, err = run(*words, "--width", width)
-    assert (code, out) == (1, "")
-    assert one_line(err) and f"width is {width}: give 1 to 64 rows" in err
-
-
-def test_module_and_help_work_without_loading_mlx():
-    script = "import sys; from mtp_mlx.options import parser; parser().format_help(); print('mlx.core' in sys.modules)"
-    out = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
-    assert out.strip() == "False"
-    environment = os.environ | {"OPENBLAS_NUM_THREADS": "1"}
-    words = [sys.executable, "-m", "mtp_mlx", "run", "--help"]
-    done = subprocess.run(words, capture_output=True, text=True, env=environment, check=True)
-    assert "App or sender: text" in " ".join(done.stdout.split())
-
-
-def test_defaults_are_the_shipped_weights():
-    arguments = parser().parse_args(["run", "proofread", "hi"])
-    assert (arguments.backbone, arguments.head) == (weights.BACKBONE, weights.HEAD)

@@ -1,66 +1,16 @@
-"""Files in, files out: killed at any moment, the same command goes on, and nothing is lost, doubled or overwritten."""
+"""Files in, files out: the same command goes on, and nothing is lost, doubled or overwritten."""
 
 import json
 import os
-import random
-import resource
-import shutil
-import signal
-import subprocess
-import sys
-import threading
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
-from ending import ended, until
+from capitals import capitals, rows, work
 
 from mtp_mlx.batch.files import Job, claim, owned, spool
 from mtp_mlx.batch.rows import Source
 from mtp_mlx.batch.streams import BatchError
-
-ROOT = Path(__file__).resolve().parent.parent
-
-# A whole run without a model: each text comes back in capitals, four at a time and the last of them first.
-WORK = """
-import sys
-from hashlib import pbkdf2_hmac
-from itertools import islice
-from pathlib import Path
-from mtp_mlx.batch.files import Job, owned
-from mtp_mlx.batch.rows import Source
-
-def answer(texts):
-    texts = iter(texts)
-    while hand := list(islice(texts, 4)):
-        for number, text in reversed(hand):
-            pbkdf2_hmac('sha256', text.encode(), b'', int(sys.argv[3]))  # work for a kill to fall into
-            yield number, {"text": text.upper(), "tokens": number}
-
-with owned(Path(sys.argv[2])):
-    job = Job(Source(Path(sys.argv[1]), "jsonl"), Path(sys.argv[2]), about={})
-    job.run(answer)
-    done = job.finish()
-sys.exit(0 if done else 3)
-"""
-
-
-def capitals(texts):
-    for number, text in texts:
-        yield number, {"text": text.upper(), "tokens": 3, "rounds": 2, "accepted": 1}
-
-
-def rows(path, n, *, bad=()):
-    lines = ["{broken" if i in bad else json.dumps({"id": i, "text": f"text {i}"}) for i in range(n)]
-    path.write_text("\n".join(lines), encoding="utf-8")
-    return Source(path, "jsonl")
-
-
-def work(source, output, *, answer=capitals, **options):
-    job = Job(source, output, about=options.pop("about", {"task": "proofread"}), **options)
-    job.run(answer)
-    return job.finish()
 
 
 @pytest.fixture
@@ -300,80 +250,6 @@ def test_a_link_in_place_of_the_folder_is_refused_before_any_work(tmp_path, sour
     assert not any((tmp_path / "folder").iterdir())
 
 
-def test_processes_share_what_is_left(source, output):
-    """The ranks in turn, each with the journal as it was when all began."""
-    jobs = [Job(source, output, about={}, rank=rank, size=3) for rank in range(3)]
-    shares = []
-    for job in jobs[:2]:  # the third one dies
-        asked = []
-        job.run(capitals, seen=asked.append)
-        shares.append(len(asked))
-    for job in jobs:
-        job.journal.close()
-    assert shares == [3, 3]
-    assert [job.finish() for job in jobs] == [None] * 3
-
-    jobs = [Job(source, output, about={}, rank=rank, size=2) for rank in range(2)]  # the three that are left, two ways
-    for job, share in zip(jobs, (2, 1), strict=True):
-        asked = []
-        job.run(capitals, seen=asked.append)
-        assert len(asked) == share
-    assert jobs[1].finish() is None
-    assert jobs[0].finish().rows == 9
-    alone = output.with_name("alone.jsonl")
-    work(source, alone, about={})
-    assert output.read_bytes() == alone.read_bytes()
-
-
-class Meeting:
-    """What waits for several processes, for threads that stand for them."""
-
-    def __init__(self, size):
-        self.barrier, self.said = threading.Barrier(size, timeout=60), [False] * size
-
-    def of(self, rank):
-        def meet(mine):
-            self.said[rank] = mine
-            self.barrier.wait()
-            anyone = any(self.said)
-            self.barrier.wait()
-            return anyone
-
-        return meet
-
-
-def together(size, work):
-    """What ``work(rank, meet)`` returns in each of so many threads."""
-    meeting = Meeting(size)
-    with ThreadPoolExecutor(size) as pool:
-        return list(pool.map(lambda rank: work(rank, meeting.of(rank)), range(size)))
-
-
-def test_processes_go_from_part_to_part_together_and_count_the_same(source, output):
-    def share(rank, meet):
-        job = Job(source, output, about={}, rank=rank, size=3, meet=meet, measure=lambda: {"by": rank})
-        tallies = []
-        for part in (range(5), range(5, 9)):
-            assert job.run(capitals, rows=part)
-            tallies.append(job.tally(part))
-        return job.measured, tallies, job.finish()
-
-    told = together(3, share)
-    assert [measured for measured, _, _ in told] == [{"by": 0}] * 3
-    assert told[0][1] == told[1][1] == told[2][1]
-    assert [tally.rows for tally in told[0][1]] == [5, 4]
-    assert [summary and summary.rows for _, _, summary in told] == [9, None, None]
-
-
-def test_all_processes_stop_where_one_is_told_to(source, output):
-    def share(rank, meet):
-        job = Job(source, output, about={}, rank=rank, size=2, meet=meet, stopping=lambda: rank == 1)
-        return job.run(capitals, rows=range(4)), job.finish()
-
-    assert together(2, share) == [(False, None)] * 2
-    assert work(source, output, about={}).rows == 9
-
-
 def test_what_was_measured_is_kept_and_not_compared(source, output):
     Job(source, output, about={}, measure=lambda: {"seconds": 1.5}).journal.close()
     job = Job(source, output, about={}, measure=lambda: pytest.fail("measured again"))
@@ -382,104 +258,7 @@ def test_what_was_measured_is_kept_and_not_compared(source, output):
     assert job.finish().rows == 9
 
 
-def test_two_runs_at_once_are_refused_before_anything_is_begun(source, output):
-    with owned(output):
-        with pytest.raises(BatchError, match="another run"), owned(output):
-            pass
-        with owned(output, rank=1):  # another process of the same run
-            work(source, output, about={})
-    assert not claim(output.with_name("else")).exists()
-
-
 def test_a_folder_where_nothing_was_begun_is_not_left_behind(output):
     with pytest.raises(KeyError), owned(output):
         raise KeyError
     assert not claim(output).exists()
-
-
-def start(source, output, **options):
-    code = [sys.executable, "-c", WORK, str(source.path), str(output), "2000"]
-    return subprocess.Popen(code, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, **options)
-
-
-def kill_until_done(source, output, expected, kills, *, random):
-    """Runs that are killed at random moments, and one that is not; one that ends before its kill is begun anew."""
-    died = 0
-    folder = claim(output)
-    while died < kills or not output.exists() or folder.exists():
-        if output.exists() and not folder.exists():
-            assert output.read_bytes() == expected
-            output.unlink()
-        run = start(source, output)
-        if died < kills:
-            until(folder.exists, run)
-            ended(run, within=random.expovariate(1 / 0.02))
-            run.send_signal(signal.SIGKILL)
-        died += run.wait() == -signal.SIGKILL
-        run.stderr.close()
-
-
-@pytest.mark.parametrize(
-    ("n", "kills"), [(300, 10), pytest.param(3000, 300, marks=pytest.mark.slow)], ids=["few", "many"]
-)
-def test_killed_at_random_moments_nothing_is_lost_or_doubled(tmp_path, output, n, kills):
-    source = rows(tmp_path / "in.jsonl", n, bad=(6, 7, n - 1))
-    made = tmp_path / "expected.jsonl"
-    assert start(source, made).wait() == 0
-    expected = made.read_bytes()
-    seed = random.randrange(1 << 30)
-    print(f"seed {seed}")
-    kill_until_done(source, output, expected, kills, random=random.Random(seed))
-    assert output.read_bytes() == expected
-    assert len(output.read_text().splitlines()) == n
-
-
-def test_a_full_disk_keeps_every_row_that_was_written(tmp_path, output):
-    """A limit on the size of files stands for the disk; it is raised until the output fits."""
-    source = rows(tmp_path / "in.jsonl", 60)
-    expected = tmp_path / "expected.jsonl"
-    assert start(source, expected).wait() == 0
-    full = start(source, output, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (50, 50)))
-    assert "make room and run the same command again" in full.communicate()[1].splitlines()[-1]
-    kept, full = 0, 0
-    for limit in (700, 1500, 2900, 4100, 20_000):
-        run = start(source, output, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)))  # noqa: B023
-        _, err = run.communicate()
-        if run.returncode == 0:
-            break
-        full += 1
-        assert "BatchError" in err.splitlines()[-1]
-        assert "make room and run the same command again" in err.splitlines()[-1]
-        assert not output.exists()
-        lines = (claim(output) / "rows-0.jsonl").read_bytes().count(b"\n")
-        assert lines >= kept
-        kept = lines
-    assert full >= 3
-    assert kept == 60 or kept > 20
-    assert output.read_bytes() == expected.read_bytes()
-
-
-# Bytes. On Linux, what getrusage says counts the process that started this one, too.
-PEAK = """
-job.finish()
-if sys.platform == "linux":
-    status = dict(line.split(":", 1) for line in open("/proc/self/status"))
-    print(int(status["VmHWM"].split()[0]) * 1024)
-else:
-    import resource
-    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
-"""
-
-
-@pytest.mark.slow
-def test_a_million_rows_take_little_memory(tmp_path, output):
-    path = tmp_path / "in.jsonl"
-    with path.open("w") as file:
-        file.writelines(f'{{"id": {i}, "text": "message {i}"}}\n' for i in range(1_000_000))
-    code = WORK.replace("sys.exit(0 if job.finish() else 3)", PEAK)
-    run = subprocess.run([sys.executable, "-c", code, path, output, "1"], cwd=ROOT, capture_output=True, text=True)
-    assert run.returncode == 0, run.stderr
-    assert int(run.stdout) < 150e6
-    with output.open() as lines:
-        assert sum(1 for _ in lines) == 1_000_000
-    shutil.rmtree(tmp_path)
