@@ -170,6 +170,12 @@ def batch(
 
 
 @pytest.fixture
+def output(tmp_path: Path) -> Path:
+    """Where a job is to write; nothing is there yet."""
+    return tmp_path / "out.jsonl"
+
+
+@pytest.fixture
 def data(tmp_path: Path) -> Path:
     """A folder of texts to train on."""
     folder = tmp_path / "data"

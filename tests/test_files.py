@@ -18,11 +18,6 @@ def source(tmp_path):
     return rows(tmp_path / "in.jsonl", 9, bad=(6,))
 
 
-@pytest.fixture
-def output(tmp_path):
-    return tmp_path / "out.jsonl"
-
-
 def test_rows_come_out_in_their_order_and_are_counted(source, output):
     def backwards(texts):
         yield from reversed(list(capitals(texts)))

@@ -41,11 +41,6 @@ if not done:
 """
 
 
-@pytest.fixture
-def output(tmp_path):
-    return tmp_path / "out.jsonl"
-
-
 def start(source, output, **options):
     code = [sys.executable, "-c", WORK, str(source.path), str(output), "2000"]
     return subprocess.Popen(code, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, **options)

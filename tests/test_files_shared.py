@@ -15,11 +15,6 @@ def source(tmp_path):
     return rows(tmp_path / "in.jsonl", 9, bad=(6,))
 
 
-@pytest.fixture
-def output(tmp_path):
-    return tmp_path / "out.jsonl"
-
-
 def test_processes_share_what_is_left(source, output):
     """The ranks in turn, each with the journal as it was when all began."""
     jobs = [Job(source, output, about={}, rank=rank, size=3) for rank in range(3)]
