@@ -132,7 +132,6 @@ def parser() -> argparse.ArgumentParser:
     for knob in fields(Recipe):
         default: Any = knob.default
         several = isinstance(default, tuple)
-        shown = ",".join(map(str, default)) if several else default
         choices = knob.metadata["choices"]
         train.add_argument(
             f"--{knob.name.replace('_', '-')}",
@@ -140,7 +139,7 @@ def parser() -> argparse.ArgumentParser:
             default=default,
             choices=choices,
             metavar=None if choices else "L,L" if several else "N",
-            help=f"{knob.metadata['help']} (default: {shown})",
+            help=f"{knob.metadata['help']} (default: {knob.metadata['shown']})",
         )
 
     convert = commands.add_parser("convert", help="convert a llama GGUF to a folder that mlx-lm loads")

@@ -95,7 +95,7 @@ def test_a_refusal_says_what_to_give_and_leaves_no_folder(tiny, tmp_path, files)
 
 
 def test_the_whole_command_makes_a_head_that_loads(tiny, data, tmp_path):
-    recipe = replace(RECIPE, draft_vocab=256, epochs=1, anchors=256)
+    recipe = replace(RECIPE, kv_layers=(), standalone_layers=(), draft_vocab=256, epochs=1, anchors=256)
     options = {"backbone": tiny.path, "recipe": recipe, "per_task": 3}
     log = train(data, tmp_path / "run", tmp_path / "head", **options)
     held_back = {row["text"] for row in rows(24) if is_held_back(row)}
@@ -103,7 +103,7 @@ def test_the_whole_command_makes_a_head_that_loads(tiny, data, tmp_path):
         for line in (tmp_path / "run" / f"held-back-{task}.jsonl").read_text(encoding="utf-8").splitlines():
             assert json.loads(line)["text"] in held_back
     head = load_head(tmp_path / "head", tiny)
-    assert head.config.kv_layers == (1, 3)
+    assert head.config.kv_layers == (2, 3)  # of the four there are
     assert len(head.config.copy_chance) == 8
     assert tiny.eos <= set(np.array(head.draft_vocab).tolist())
     kept = json.loads((tmp_path / "head" / "training.json").read_text(encoding="utf-8"))

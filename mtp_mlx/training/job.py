@@ -79,12 +79,13 @@ def train(
     if recipe.without != "nothing" and (drafter == "standalone" or from_head is not None):
         raise DataError("--without is about a head that is trained from its start: leave out --from-head and --drafter")
     model = load_backbone(backbone)
+    recipe = recipe.on(depth := len(model.model.layers))
     start = None if from_head is None else load_head(from_head, model)
     if start is not None:
         recipe = replace(recipe, kv_layers=start.config.kv_layers)
     for layers in (recipe.kv_layers, recipe.standalone_layers if drafter == "standalone" else (0,)):
-        if not layers or not all(0 <= layer < len(model.model.layers) for layer in layers):
-            raise DataError(f"there is no layer in {layers}, or one too many: the model has {len(model.model.layers)}")
+        if not all(0 <= layer < depth for layer in layers):
+            raise DataError(f"the model has layers 0 to {depth - 1}, not all of {', '.join(map(str, layers))}")
     with making(output):  # now, not after hours, if it cannot be
         previous = _previous(output, model, replace(recipe, without="nothing"), drafter)
         world = mx.distributed.init()  # of one process, where mlx.launch did not start more

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Any
 
 WITHOUT = ("nothing", "state", "kv", "copies")
 
 
-def _knob(default: Any, help: str, choices: tuple[str, ...] | None = None) -> Any:
-    return field(default=default, metadata={"help": help, "choices": choices})
+def _knob(default: Any, help: str, choices: tuple[str, ...] | None = None, shown: str | None = None) -> Any:
+    return field(default=default, metadata={"help": help, "choices": choices, "shown": shown or default})
 
 
 @dataclass(frozen=True)
@@ -19,8 +19,12 @@ class Recipe:
     and the table of runs in the shipped head's model card. Averages of weights before and after further training:
     Wortsman et al. (2109.01903)."""
 
-    kv_layers: tuple[int, ...] = _knob((20, 29), "backbone layers that a head reads, one for each of its own")
-    standalone_layers: tuple[int, ...] = _knob((0, 29), "backbone layers that a standalone drafter starts from")
+    kv_layers: tuple[int, ...] = _knob(
+        (), "backbone layers that a head reads, one for each of its own", shown="two thirds up, and the last"
+    )
+    standalone_layers: tuple[int, ...] = _knob(
+        (), "backbone layers that a standalone drafter starts from", shown="the first and the last"
+    )
     draft_vocab: int = _knob(8192, "ids that a draft may hold besides the prompt's own")
     epochs: int = _knob(5, "passes over the texts")
     unroll: int = _knob(5, "tokens that a draft is trained for")
@@ -53,3 +57,15 @@ class Recipe:
                 raise ValueError(f"{name} is {getattr(self, name)}: give a share, 0 to 1")
         if self.without not in WITHOUT:
             raise ValueError(f"a head cannot do without {self.without!r}: give one of {', '.join(WITHOUT)}")
+
+    def on(self, depth: int) -> Recipe:
+        """With layers of a backbone that has ``depth`` of them, where none were chosen.
+
+        A head reads the last one and one two thirds up: in SmolLM2-135M, which has 30, layers 20 and 29 did best.
+        """
+        last = depth - 1
+        return replace(
+            self,
+            kv_layers=self.kv_layers or (2 * depth // 3, last),
+            standalone_layers=self.standalone_layers or (0, last),
+        )
