@@ -12,18 +12,30 @@ from mtp_mlx.drafters.base import Context
 from mtp_mlx.drafters.mtp import MTPDrafter
 from mtp_mlx.drafters.standalone import StandaloneDrafter
 from mtp_mlx.events import Round
-from mtp_mlx.training.acceptance import Acceptance
+from mtp_mlx.training.acceptance import Acceptance, describe
 from mtp_mlx.training.features import read_features
 from mtp_mlx.training.next_token import StandaloneStudent
 from mtp_mlx.training.unroll import HeadStudent
 
 
 def test_the_last_token_of_a_budget_is_never_drafted():
-    """Three tokens, every draft right: the second pass may draft one token, or none where the budget ends."""
+    """Four tokens, the first with the prompt, all drafts right: the second pass drafts the last one, or none."""
     for cut, additional in ((False, 2 / 2), (True, 1 / 2)):
         counted = Acceptance(1)
-        counted.add("proofread", np.ones((3, 1), bool), cut=cut)
+        counted.add("proofread", np.ones((4, 1), bool), cut=cut)
         assert counted.to_json()["additional"]["proofread"] == [additional]
+
+
+def test_an_answer_that_comes_with_the_prompt_takes_no_pass():
+    counted = Acceptance(2)
+    counted.add("proofread", np.ones((1, 2), bool))
+    assert counted.to_json()["additional"]["proofread"] == [0.0, 0.0]
+
+
+def test_a_row_without_held_back_texts_says_so():
+    row = {**Acceptance(2).to_json(), "step": 1, "loss": 2.0}
+    assert "held back" in describe(row)
+    assert "0.00" not in describe(row)
 
 
 def test_evaluation_counts_what_drafting_accepts(tiny, features):
@@ -63,7 +75,7 @@ def test_additional_tokens_per_pass_are_those_of_decoding(tiny, features):
     """Counted by teacher forcing, for each draft length, against the decode loop itself."""
     head = HeadStudent(tiny, replace(RECIPE, unroll=3), examples := read_features(features, held_back=False)[:2])
     mx.eval(head.head.parameters())
-    compared = 0
+    compared = accepted = 0
     for f in (f.answer_only() for f in examples):
         prompt, answer = f.ids[: f.first + 1].tolist(), f.ids[f.first + 1 :].tolist()
         counted = head.evaluate([f]).to_json()["additional"][f.task]
@@ -71,8 +83,9 @@ def test_additional_tokens_per_pass_are_those_of_decoding(tiny, features):
             run = speculative(
                 tiny, prompt, drafter=MTPDrafter(head.head, tiny), max_tokens=len(answer), draft_length=length
             )
-            rounds = [event for event in run if isinstance(event, Round)]
-            if [id for r in rounds for id in r.committed] == answer:  # no near-tie fell the other way
+            first, *rounds = [event for event in run if isinstance(event, Round)]
+            if [id for r in (first, *rounds) for id in r.committed] == answer:  # no near-tie fell the other way
                 assert counted[length - 1] == pytest.approx(sum(r.accepted for r in rounds) / len(rounds))
                 compared += 1
-    assert compared > len(examples)
+                accepted += sum(r.accepted for r in rounds)
+    assert compared > len(examples) and accepted > len(examples)

@@ -45,7 +45,10 @@ class Acceptance:
             "conditional": _conditional(per_position),
             "conditional_by_task": {task: _conditional(share) for task, share in shares.items()},
             "by_task": {task: math.fsum(share) for task, share in shares.items()},
-            "additional": {task: (taken[:, 0] / taken[:, 1]).tolist() for task, taken in sorted(self._decoded.items())},
+            "additional": {
+                task: (taken[:, 0] / np.maximum(taken[:, 1], 1)).tolist()
+                for task, taken in sorted(self._decoded.items())
+            },
         }
 
 
@@ -55,13 +58,15 @@ def _conditional(per_position: np.ndarray) -> list[float]:
 
 
 def decoded(accepted: Sequence[int], *, most: int) -> tuple[int, int]:
-    """Decoding one answer: how many drafted tokens are accepted, and in how many passes.
+    """Decoding one answer: how many drafted tokens are accepted, and in how many passes after the prompt's.
+
+    That one gives the first token; drafts begin behind it.
 
     Args:
         accepted: for each token of the answer, how many a draft from it would get accepted.
         most: the draft length.
     """
-    at = total = passes = 0
+    at, total, passes = 1, 0, 0
     while at < len(accepted):
         taken = min(accepted[at], most)
         total, passes, at = total + taken, passes + 1, at + taken + 1
@@ -70,6 +75,8 @@ def decoded(accepted: Sequence[int], *, most: int) -> tuple[int, int]:
 
 def describe(row: dict[str, Any]) -> str:
     """A log row as a line to read."""
+    if not row["by_task"]:
+        return f"step {row['step']}: loss {row['loss']:.3f}, and no text held back to tell acceptance by"
     chances = " ".join(f"{share:.2f}" for share in row["conditional"])
     tasks = ", ".join(f"{task} {accepted:.2f}" for task, accepted in row["by_task"].items())
     return f"step {row['step']}: loss {row['loss']:.3f}, accepted {row['accepted']:.2f} ({tasks}), positions {chances}"
