@@ -116,11 +116,17 @@ def parser() -> argparse.ArgumentParser:
         type=Path,
         required=True,
         metavar="DIR",
-        help=".jsonl (`text`, `task`, `id`) or .txt, a message a line",
+        help=".jsonl (`text`, `task`, `id`) or .txt, a message a line, and .tsv of typos to make",
     )
     train.add_argument("--run", type=Path, required=True, metavar="DIR", help="texts, features, checkpoints; resumes")
     train.add_argument("--output", type=Path, required=True, metavar="DIR", help="where the trained head goes")
-    train.add_argument("--backbone", type=Path, default=weights.BACKBONE, metavar="DIR")
+    train.add_argument(
+        "--backbone",
+        type=Path,
+        default=weights.BACKBONE,
+        metavar="DIR",
+        help="the frozen model, a folder that mlx-lm loads (default: the one in weights/)",
+    )
     train.add_argument(
         "--per-task",
         type=_positive,
