@@ -1,3 +1,5 @@
+"""What a recipe leaves to the backbone."""
+
 from dataclasses import replace
 
 from lessons import RECIPE

@@ -79,7 +79,8 @@ def train(
     if recipe.without != "nothing" and (drafter == "standalone" or from_head is not None):
         raise DataError("--without is about a head that is trained from its start: leave out --from-head and --drafter")
     model = load_backbone(backbone)
-    recipe = recipe.on(depth := len(model.model.layers))
+    depth = len(model.model.layers)
+    recipe = recipe.on(depth)
     start = None if from_head is None else load_head(from_head, model)
     if start is not None:
         recipe = replace(recipe, kv_layers=start.config.kv_layers)
