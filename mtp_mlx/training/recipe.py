@@ -61,7 +61,7 @@ class Recipe:
     def on(self, depth: int) -> Recipe:
         """With layers of a backbone that has ``depth`` of them, where none were chosen.
 
-        A head reads the last one and one two thirds up: in SmolLM2-135M, which has 30, no two did better than 20 and 29.
+        A head reads the last one and one two thirds up: of SmolLM2-135M's 30, no two did better than 20 and 29.
         """
         last = depth - 1
         return replace(
